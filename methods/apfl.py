@@ -1,14 +1,14 @@
-"""APFL: every client predicts with its own blend of a personal and the shared model.
+"""APFL: every client predicts with its own blend of a personal model and the shared model.
 
 Deng et al., Adaptive Personalized Federated Learning, 2020, algorithm 1. Client k holds its copy w of
-the shared model, a personal v and α in [0, 1], and predicts with v̄ = α v + (1 − α) w:
+the shared model, a personal model v and α in [0, 1], and predicts with v̄ = α v + (1 − α) w:
 
-    w ← w − η ∇f(w)        v ← v − η ∇_v f(v̄), w held fixed        α ← α − η ⟨v − w, ∇f(v̄)⟩
+    w ← w − η ∇f(w)      v ← v − η ∇_v f(v̄), w held fixed      α ← clip(α − η ⟨v − w, ∇f(v̄)⟩, 0, 1)
 
-α is clipped to [0, 1]; the server averages w alone. Both models draw the same dropout masks and pairs,
-so that α = 0 is FedAvg and α = 1 Local to the last bit. Departure: w and v step by the schedule's optimiser
-(Adam) as every method here does; α takes plain gradient steps, one beside each of theirs. (The authors'
-public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alone, and pulls it to zero.)
+The server averages only w. Both draw the same dropout masks and pairs: α = 0 is exactly FedAvg, α = 1 Local.
+
+Departures: the schedule's optimiser (Adam) steps w and v; α takes a plain gradient step each time. The
+public code (github.com/MLOPTPSU/FedTorch) changes α only in a round's first step, and pulls it to zero.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fedsub.methods.stacked.parameters import Parameters
 @dataclass(frozen=True)
 class APFLOptions(Options):
     alpha: Share = tunable(0.5, linear=(0.1, 0.9))
-    """Weight of the personal model at the start, in [0, 1]."""
+    """Initial weight α of the personal model, in [0, 1]."""
     adaptive: bool = True
-    """Whether α is learned; otherwise it stays as given."""
+    """Whether α is learned; otherwise it stays constant."""
     alpha_rate: NonNegative = 0.0
     """Step size of α; 0 takes the schedule's learning rate."""
 
@@ -55,14 +55,14 @@ class APFL(TwoModels):
     options: APFLOptions
     client_state = ("alpha",)
     alpha: Tensor
-    """(K,), in [0, 1]."""
+    """(K,) α of each client, in [0, 1]."""
 
     def build(self) -> None:
         super().build()
         self.alpha = torch.full((self.federation.clients,), self.options.alpha, device=self.device)
 
     def predicting(self) -> Parameters:
-        """v̄ of every client, detached."""
+        """Return every client's v̄, detached."""
         with torch.no_grad():
             return {
                 name: torch.lerp(self.parameters[name], value, column(self.alpha, value))
@@ -70,7 +70,7 @@ class APFL(TwoModels):
             }
 
     def train_round(self) -> Tensor:
-        """Steps of the shared and the personal models and of α; returns the blends' last loss, ()."""
+        """Step the shared models, the personal models and α; return the last loss of the blends, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             blended = {name: value.requires_grad_() for name, value in self.predicting().items()}
@@ -85,7 +85,7 @@ class APFL(TwoModels):
         return loss
 
     def _pass_on(self, blended: Parameters) -> Tensor:
-        """Give every v its gradient α ∇f(v̄); returns ⟨v − w, ∇f(v̄)⟩, (K,)."""
+        """Set the gradient of every v to α ∇f(v̄); return ⟨v − w, ∇f(v̄)⟩, (K,)."""
         slope = torch.zeros_like(self.alpha)
         for name, value in blended.items():
             gradient, personal = value.grad, self.parameters[f"{PREFIX}.{name}"]

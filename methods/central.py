@@ -19,5 +19,5 @@ from fedsub.methods.local import Local
 class Central(Local):
     """Local training of the single client that holds every node and every edge once.
 
-    All data are there before the first round: no client is absent from it.
+    The data are gathered before the first round, so no client is ever absent.
     """

@@ -1,14 +1,14 @@
-"""Ditto: beside the shared model every client trains one of its own, held near what it received.
+"""Ditto: every client also trains a personal model, kept near the shared model that it received.
 
 Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, algorithm 1.
-Client k holds its copy w of the shared model and a personal v, and predicts with v:
+Client k holds its copy w of the shared model and a personal model v, and predicts with v:
 
     w ← w − η ∇F_k(w)        v ← v − η (∇F_k(v) + λ (v − w_s)),    w_s as received
 
-The server averages w alone: it is FedAvg's, and with λ = 0 v is Local's. Both draw the same dropout
-masks and pairs, so that both hold to the last bit. A client that is absent in a round keeps v as it is.
+The server averages only w. So w equals FedAvg's model, and with λ = 0 v equals Local's, to the last bit:
+both draw the same dropout masks and pairs. A client that is absent in a round keeps v unchanged.
 
-Departure: w and v step by the schedule's optimiser (Adam) as every method here does, v as often as w.
+Departures: the schedule's optimiser (Adam) steps w and v, as in every method here, v as often as w.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ PREFIX = "personal"
 
 
 class TwoModels(FederatedMethod):
-    """Clients that hold a copy of the shared model, and one of their own: parameters named `personal.<name>`,
-    never sent."""
+    """Base of methods whose clients hold a copy of the shared model and a personal model: parameters named
+    `personal.<name>`, never sent."""
 
     unshared = (PREFIX,)
     client_state: ClassVar[tuple[str, ...]] = ("personal_dropout", "personal_task")
     labelled_outputs_only = True
     personal_dropout: Dropout
-    """Draws for the personal models the masks that the shared ones draw."""
+    """Dropout of the personal models; it draws the same masks as that of the shared models."""
     personal_task: Task
-    """The same of pairs, where the task draws any."""
+    """Task of the personal models; if it draws pairs, it draws the same ones as `task`."""
 
     def build(self) -> None:
-        """FedAvg's set-up, and a second source of all that is drawn in training."""
+        """Do FedAvg's set-up, and prepare a second source of everything that training draws."""
         super().build()
         self.personal_task = self.setting.task.restarted()
         self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
 
     def initial_parameters(self) -> Parameters:
-        """The shared models, and the personal ones at the same start."""
+        """Return the shared models and the personal ones, both with the same initial values."""
         shared = super().initial_parameters()
         personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
         return shared | prefixed(PREFIX, personal)
 
     def predict(self) -> Tensor:
-        """Outputs of every node, (n, C). Where the schedule keeps dropout on, the shared models pass over the
-        masks that these drew."""
+        """Outputs of every node, (n, C). If the schedule keeps dropout on, the shared models' random state
+        skips the masks drawn here."""
         outputs = super().predict()
         self.dropout.source.state = self.personal_dropout.source.state
         return outputs
 
     def personal(self) -> Parameters:
-        """The personal models under the shared ones' names."""
+        """Return the personal models under the names of the shared ones."""
         return unprefixed(PREFIX, self.parameters)
 
     def predicting(self) -> Parameters:
-        """The parameters that clients predict with, by the shared ones' names."""
+        """Return the parameters that clients predict with, under the names of the shared ones."""
         return self.personal()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -75,12 +75,12 @@ class TwoModels(FederatedMethod):
         return self.backbone.forward(self.inputs, self.predicting(), chosen)
 
     def objective(self, logits: Tensor) -> Tensor:
-        """The sum of the losses of what clients predict with, ()."""
+        """Return the sum of the losses of the predicting models, ()."""
         return self.personal_task.loss(logits)
 
     def backward(self, predicting: Parameters) -> Tensor:
-        """Leave the gradients of the shared models' losses and of the objective of `predicting`, which is
-        returned, ()."""
+        """Compute the gradients of the shared models' losses and of the objective of `predicting`; return the
+        objective, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
@@ -93,12 +93,12 @@ class TwoModels(FederatedMethod):
 @dataclass(frozen=True)
 class DittoOptions(Options):
     strength: NonNegative = tunable(0.1, log=(0.01, 10))
-    """λ, at least 0; 0 is Local. Usual searches lie in [0.01, 2]."""
+    """λ, weight of the distance to the received model, at least 0; 0 is Local. Usual range: [0.01, 2]."""
 
 
 @register("ditto", title="Ditto", paper="Li et al. 2021", options=DittoOptions, tasks=BOTH_TASKS)
 class Ditto(TwoModels):
-    """FedAvg, and a personal model in its proximity."""
+    """FedAvg with a personal model kept near the shared one."""
 
     options: DittoOptions
 

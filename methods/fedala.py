@@ -1,24 +1,23 @@
 """FedALA: every client learns, entry by entry, how much of the received model to take.
 
 Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated Learning, AAAI 2023,
-algorithm 1. θ is client k's model after its last training, w_s the received one, ⊙ entrywise; W starts
-at 1 and is kept from round to round. In the upper p layers, with ∇F_k on a drawn share of the client's
-training items, anew in each round:
+algorithm 1. θ is client k's model after its last training, w_s the received one, ⊙ the entrywise product.
+W starts at 1 and is kept from round to round. In the upper p layers, with ∇F_k on a share of the client's
+training items that is drawn anew in each round:
 
     θ̂ = θ + W ⊙ (w_s − θ)
     W ← clip(W − η ∇F_k(θ̂) ⊙ (w_s − θ), 0, 1)
 
-In the lower layers θ̂ = w_s. Local training starts from θ̂. In the first round W takes steps until the
-standard deviation of the last losses falls below a threshold, in the others one step. Models travel as in
-FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; the first round is each
-client's own.
+In the lower layers θ̂ = w_s. Local training starts from θ̂. In a client's first round W takes steps until the
+standard deviation of the last losses falls below a threshold; in later rounds it takes one step. Models are
+exchanged as in FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W.
 
-Departures: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
-it in batches. Public code draws training items that follow each other, lets absent clients take a step on W
-too, counts p in parameters, of which the classifier has two, and has no limit on the first round's steps;
-here there is one. For link prediction all training pairs are read. FedGB's code has p = all layers, 20 % of
-the items and a tenth of the threshold (`layers = 0`, `share = 0.2`, `threshold = 0.01`); it also takes θ
-from before the training, so that trained models never come back, which is not offered.
+Departures: the gradient is over the whole drawn share at once, without dropout; the paper uses batches. The
+public code draws consecutive training items, and absent clients also take a step on W. It counts p in
+parameters, of which the classifier has two, and has no limit on the first round's steps; here there is one.
+Link prediction uses all training pairs. FedGB's code uses p = all layers, 20 % of the items and a tenth of
+the threshold (`layers = 0`, `share = 0.2`, `threshold = 0.01`). It also takes θ from before the training, so
+that trained models never come back; that is not offered here.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from fedsub.methods.tasks import NodeClassification, Task
 @dataclass(frozen=True)
 class FedALAOptions(Options):
     layers: Size = tunable(1, choices=(1, 2, 0))
-    """p, the classifier counted; 0 is all."""
+    """p, number of upper layers that are mixed, the classifier included; 0 mixes all."""
     share: PositiveShare = tunable(0.8, linear=(0.2, 1))
-    """Of the training items that W is learned on, in (0, 1]."""
+    """Share of the training items from which W is learned, in (0, 1]."""
     rate: NonNegative = tunable(1.0, log=(0.1, 10))
-    """η, at least 0."""
+    """η, learning rate of W, at least 0; 0 is FedAvg."""
     threshold: NonNegative = 0.1
-    """Standard deviation of a client's losses below which its W rests in the first round, at least 0."""
+    """Standard deviation of a client's last losses below which W stops in its first round, at least 0."""
     window: Count = 10
-    """Number of those losses; the first round takes more steps than this."""
+    """Number of last losses that `threshold` is compared with; the first round takes more steps than this."""
     first_steps: Count = 100
-    """The most steps in the first round."""
+    """Maximum number of steps of W in the first round."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.rate == 0:
@@ -69,7 +68,7 @@ class FedALAOptions(Options):
 
 @register("fedala", title="FedALA", paper="Zhang et al. 2023", options=FedALAOptions, tasks=BOTH_TASKS)
 class FedALA(FederatedMethod):
-    """FedAvg whose clients mix what they receive with what they had."""
+    """FedAvg whose clients mix the received model with their own."""
 
     labelled_outputs_only = True
     options: FedALAOptions
@@ -77,11 +76,11 @@ class FedALA(FederatedMethod):
     mixture: Parameters
     """W of the upper layers, name → (K, …), in [0, 1]."""
     steps_taken: int = 0
-    """Of the first round, by the client that took most."""
+    """Largest number of steps of W in any exchange so far."""
     begun: Tensor
-    """(K,) bool, whose first round is over."""
+    """(K,) bool, clients whose first round is over."""
     mixing_task: Task
-    """Of W's losses: pairs that they draw are not taken from the training's."""
+    """Task of W's losses; it draws pairs of its own, so that those of training do not change."""
 
     def build(self) -> None:
         super().build()
@@ -94,7 +93,7 @@ class FedALA(FederatedMethod):
         }
 
     def receive(self, answer: Message) -> None:
-        """Lower layers are the server's, upper ones θ̂ with W as learned here."""
+        """Set the lower layers to the server's; learn W, and set the upper layers to θ̂."""
         receiving = self.receiving
         if self.options.rate == 0:
             super().receive(answer)
@@ -122,7 +121,7 @@ class FedALA(FederatedMethod):
             self.parameters[name].copy_(for_clients(mixed, value, receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
-        """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""
+        """Take a step on W for the clients still `learning`, (K,) bool; return the losses before it, (K,)."""
         self.inputs.renew_gradients()
         lower = {name: value.detach() for name, value in self.parameters.items() if name not in trained}
         mixed = {
@@ -140,7 +139,7 @@ class FedALA(FederatedMethod):
         return losses.detach()
 
     def _losses(self, output: Tensor, rows: Tensor | None) -> Tensor:
-        """Each client's mean loss over the drawn training nodes (None: over all its items), (K,)."""
+        """Each client's mean loss over the drawn training nodes `rows` (None: over all its items), (K,)."""
         task = self.mixing_task
         if rows is None or not isinstance(task, NodeClassification):
             return task.client_loss(output)
@@ -150,7 +149,7 @@ class FedALA(FederatedMethod):
         return losses.new_zeros(task.clients).index_add(0, client, losses) / count
 
     def _draw(self) -> Tensor | None:
-        """Rows of the drawn training nodes, ⌊share · m⌋ of a client's m, but at least one; None for all."""
+        """Rows of the drawn training nodes, ⌊share · m⌋ of a client's m, at least one; None for all."""
         task = self.task
         if self.options.share == 1 or not isinstance(task, NodeClassification):
             return None
@@ -167,5 +166,5 @@ class FedALA(FederatedMethod):
 
 
 def layer_of(name: str) -> str:
-    """The layer of a parameter: `layers.0` of `layers.0.weight`."""
+    """The layer of a parameter, such as `layers.0` for `layers.0.weight`."""
     return name.rpartition(".")[0]

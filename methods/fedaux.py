@@ -1,25 +1,24 @@
-"""FedAux: every client learns a vector along which its nodes are ordered, and is known to the server by it.
+"""FedAux: every client learns a vector that orders its nodes; the server compares clients by these vectors.
 
 Zhuo et al., Personalized Subgraph Federated Learning via Differentiable Auxiliary Projections, NeurIPS 2025.
-h_i is what a client's graph network makes of node i, a the client's auxiliary vector, σ a width:
+h_i is the hidden layer of a client's graph network at node i, a the client's auxiliary vector, σ a width:
 
-    s_i = ⟨h_i / max_v ‖h_v‖, a⟩                                    the node's place on the line of a
+    s_i = ⟨h_i / max_v ‖h_v‖, a⟩                                    position of node i along a
     z_i = Σ_j κ_ij h_j / Σ_j κ_ij,  κ_ij = exp(−(s_i − s_j)² / σ²)    over all of the client's nodes
     logits_i = classifier of [h_i ‖ z_i]
     w_k ← Σ_l W_kl w_l,  a_k ← Σ_l W_kl a_l,  W_k = softmax_l(β cos(a_k, a_l))      server
 
-The network is FED-PUB's with masks: clients compute with w ⊙ μ, μ starts at one, is trained with w, and stays
-at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no average,
-keeps its own, and comes back to the average that it was sent last. β = 0 is FedAvg with equal weights.
+The network is FED-PUB's with masks: clients compute with w ⊙ μ. The masks μ start at one, are trained with w,
+and are never sent. Weights and a go up, averages of both come down. An absent client is in no average, keeps
+its state, and comes back to the average last sent to it. β = 0 is FedAvg with equal weights.
 
-Departures: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
-which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and draws a from [0, 1] (`start =
+Departures: β is the paper's α. Its code (github.com/JhuoW/FedAux) uses s_i = cos(h_i, a) and σ = 10, with
+which z is nearly the client's mean (`score = "cosine"`, `sigma = 10`). It draws a from [0, 1] (`start =
 "uniform"`). FED-PUB's two regularisers are commented out in that code and absent here. Its masked classifier
-starts at Glorot's values, bias included; here at the backbone's own, which FedAvg has. SGC, which has no
-hidden layer, is left out.
+starts at Glorot's values, bias included; here it starts as in FedAvg. SGC, without hidden layer, is left out.
 
-All a_k start alike, Adam moves an entry by about its rate in a step, and averaging brings the a_k together
-again: with one step of 0.01 a round they stay nearly parallel, and W nearly uniform (`vector_cosine`).
+All a_k start equal. Adam changes an entry by about its rate in a step, and averaging brings the a_k together
+again. With one step of 0.01 a round they stay nearly parallel, and W nearly uniform (`vector_cosine`).
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ from fedsub.methods.stacked.segments import Segments, segment_product
 
 VECTOR = "auxiliary"
 REACH = math.sqrt(53 * math.log(2))
-"""r of the kernel: exp(−r²) is what double precision rounds to."""
+"""r of the kernel: exp(−r²) = 2⁻⁵³, the rounding error of double precision."""
 SMALLEST = 1e-8
-"""Least length that is divided by, as in torch's cosine similarity."""
+"""Lower bound of lengths in denominators, as in torch's cosine similarity."""
 
 
 @dataclass(frozen=True)
 class FedAuxOptions(Options):
     beta: NonNegative = tunable(10.0, log=(1, 100))
-    """Scale of the similarities in the softmax, at least 0."""
+    """β, scale of the clients' similarities in the server's softmax, at least 0."""
     sigma: Positive = tunable(1.0, log=(0.1, 10))
-    """Width of the kernel, positive."""
+    """σ, width of the kernel, positive."""
     score: Literal["max-norm", "cosine"] = "max-norm"
-    """s_i: ⟨h_i, a⟩ over the client's longest h, or the cosine of h_i and a."""
+    """Node score s_i: ⟨h_i, a⟩ over the length of the client's longest h, or the cosine of h_i and a."""
     start: Literal["normal", "uniform"] = "normal"
-    """What a is drawn from: N(0, 1), or [0, 1]."""
+    """Distribution of the initial auxiliary vector a: N(0, 1), or uniform in [0, 1]."""
     masks: bool = tunable(True, choices=(True, False))
     """Whether weights are masked."""
 
@@ -70,14 +69,14 @@ class FedAuxOptions(Options):
     options=FedAuxOptions,
     tasks=BOTH_TASKS,
     backbones=("gcn", "graphsage", "mlp", "gat"),
-    # The softmax is over those who took part.
+    # The softmax is over the clients that took part.
     tells_attendance=True,
     exchanges="model parameters, auxiliary vectors",
 )
 class FedAux(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width).
 
-    `extras`: `vector_cosine`, mean over pairs of clients of the cosine of their a as sent.
+    `extras`: `vector_cosine`, mean cosine of the sent a over all pairs of clients.
     """
 
     options: FedAuxOptions
@@ -90,7 +89,7 @@ class FedAux(FederatedMethod):
         """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""
         parameters = super().initial_parameters()
         width = self.architecture.hidden[-1]
-        # The backbone itself makes the classifier, so that each kind has its own.
+        # The backbone draws the classifier, so that its initialisation is the backbone's.
         doubled = make_backbone(replace(self.architecture, hidden=(2 * width,))).initial(
             1, self.task.width, self.generator
         )
@@ -110,14 +109,14 @@ class FedAux(FederatedMethod):
         if self.architecture.head == "convolution":
             z = gaussian_means(h, places, segments)
             return self.backbone.classify(self.inputs, torch.cat([h, z], dim=1), weights)
-        # A mean of classified rows is the classified mean, and C columns are fewer than h's.
+        # The classifier is linear, so means may be taken of its C outputs, which are fewer columns than h's.
         upper, lower = weights["head.weight"].chunk(2, dim=1)
         z_classified = gaussian_means(segment_product(h, lower, segments), places, segments)
         h_classified = segment_product(h, upper, segments)
         return add_bias(h_classified + z_classified, weights["head.bias"], segments)
 
     def places(self, h: Tensor, vector: Tensor) -> Tensor:
-        """s / σ, (n,), of h (n, width) and a (K, width)."""
+        """s / σ, (n,), from h (n, width) and a (K, width)."""
         client = self.inputs.segments.client
         products = (h * vector.index_select(0, client)).sum(dim=1)
         length = torch.linalg.vector_norm(h, dim=1)
@@ -129,7 +128,7 @@ class FedAux(FederatedMethod):
         return products / (self.options.sigma * scale.clamp(min=SMALLEST))
 
     def aggregate(self, sent: Message) -> Message:
-        """Each client's own average of weights and vectors, of an absent client the one made for it last."""
+        """Each client's average of weights and vectors; for an absent client the last one made for it."""
         similarity = cosine(gram([sent[VECTOR]]))
         matrix = (self.options.beta * similarity).masked_fill(~self.present, -torch.inf).softmax(dim=1)
         mixed = mix(matrix.float(), sent)
@@ -140,26 +139,26 @@ class FedAux(FederatedMethod):
 
 
 def gaussian_means(h: Tensor, places: Tensor, segments: Segments) -> Tensor:
-    """Σ_j κ_ij h_j / Σ_j κ_ij with κ_ij = exp(−(s_i − s_j)²), over the rows j of i's client, in time
-    linear in them; h is (n, width), places s are (n,); returns (n, width).
+    """Σ_j κ_ij h_j / Σ_j κ_ij with κ_ij = exp(−(s_i − s_j)²) over the rows j of i's client, (n, width).
 
-    On differences x of at most L, the kernel exp(−x²) is a Fourier series of the period T, to within 2⁻⁵³:
+    h is (n, width), `places` s are (n,). Time is linear in the rows. For differences x of at most L, the
+    kernel exp(−x²) equals a Fourier series of period T to within 2⁻⁵³:
 
         exp(−x²) = Σ_m c_m cos(ω_m x),  ω_m = 2πm / T,  c_0 = √π / T,  c_m = 2 √π exp(−ω_m² / 4) / T
 
-    Its repetitions are T − L away, and its terms vanish beyond a frequency that does not depend on L, so that
-    T = L + r and r T / π terms are enough, r² = 53 ln 2. As cos(ω (s − t)) = cos ωs cos ωt + sin ωs sin ωt, a
-    sum over the nodes j with these weights is a product of features of i with sums over j of features of j:
-    the n² weights are never made. Sums are in double precision: a node far from all others has a weight of
-    its own alone, 1, beside terms as large as the client.
+    Repetitions are T − L away; terms vanish beyond a frequency that does not depend on L. So T = L + r and
+    r T / π terms are enough, r² = 53 ln 2. As cos(ω (s − t)) = cos ωs cos ωt + sin ωs sin ωt, the sum over j
+    is a product of features of i with sums over j of features of j. Only if that is more work are the weights
+    κ computed. Sums are in double precision: a node far from all others has only its own weight, 1, beside
+    terms that grow with the client's size.
     """
     s = segments.pad(places.unsqueeze(1)).double()
-    # Counted from the client's mean, which is where rows that fill up are put.
+    # Positions are relative to the client's mean; padding rows are put at the mean.
     centre = s.detach().sum(dim=1) / segments.sizes.clamp(min=1).to(s.device).unsqueeze(1)
     s = (s - centre.unsqueeze(1)) * segments.filled.unsqueeze(2)
-    # The last column counts; what fills up is zero and has no part in any sum.
+    # The last column sums the weights; padding rows are zero and add nothing to any sum.
     counted = segments.pad(torch.cat([h, h.new_ones(len(h), 1)], dim=1)).double()
-    # Where a run diverges there is no span: what follows is NaN, as its loss will be.
+    # If a run diverges the span is NaN and set to 0; the outputs and the loss are NaN all the same.
     span = float((s.detach().amax(dim=1) - s.detach().amin(dim=1)).max().nan_to_num(0, 0))
     period = span + REACH
     terms = math.ceil(REACH * period / math.pi)
@@ -173,7 +172,7 @@ def gaussian_means(h: Tensor, places: Tensor, segments: Segments) -> Tensor:
 
 
 def _features(s: Tensor, period: float, terms: int) -> Tensor:
-    """√c cos(ωs) and √c sin(ωs), (K, m, 2 · terms + 1), of s (K, m, 1)."""
+    """√c cos(ωs) and √c sin(ωs), (K, m, 2 · terms + 1), for s (K, m, 1)."""
     frequencies = torch.arange(1, terms + 1, dtype=s.dtype, device=s.device) * (2 * math.pi / period)
     c_0 = math.sqrt(math.pi) / period
     sizes = (2 * c_0 * torch.exp(-frequencies.square() / 4)).sqrt()

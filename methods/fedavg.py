@@ -12,7 +12,7 @@ from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 @register("fedavg", title="FedAvg", paper="McMahan et al. 2017", tasks=BOTH_TASKS)
 class FedAvg(FederatedMethod):
-    """The hooks' defaults: every row of the mixing matrix holds the p_k, of a round's clients where some are
-    absent. A client that comes back starts from the newest mean."""
+    """Every hook keeps its default. Means weigh the clients present in a round by their p_k, scaled to sum 1.
+    A client that comes back starts from the newest mean."""
 
     labelled_outputs_only = True

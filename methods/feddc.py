@@ -1,26 +1,26 @@
-"""FedDC: every client keeps the drift between its model and the server's, and sends its model plus that.
+"""FedDC: every client tracks the drift of its model from the server's, and sends its model plus the drift.
 
 Gao et al., FedDC: Federated Learning with Non-IID Data via Local Drift Decoupling and Correction, CVPR
-2022, algorithm 1. Client k holds its drift h_k, 0 at the start; u_k = w_k − w_s is its last update, ū the
-clients' mean; E local steps of rate η begin at the received w_s:
+2022, algorithm 1. Client k holds its drift h_k, 0 at the start; u_k = w_k − w_s is its last update. E local
+steps of rate η begin at the received w_s:
 
     F_k(w) + α/2 ‖h_k + w − w_s‖² + ⟨w, g_k − ḡ⟩,    g_k = u_k / (η E),  ḡ = mean of the g_k
     h_k ← h_k + u_k
     w_s ← Σ_k p_k (w_k + h_k)
 
-w_k + h_k and the update go up, w_s and the mean update come down. A client that is absent in a round keeps
-h_k, u_k and g_k, and counts in no mean; E is each client's own.
+w_k + h_k and g_k go up, w_s and ḡ come down. A client that is absent in a round keeps h_k, u_k and g_k, and
+counts in no mean. E is each client's own number of epochs.
 
-Departures: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
-are plain descent, `optimiser = "sgd"`. Adam moves an entry by about η in a step however small its gradient,
-so that u_k / (η E) is near ±1 and outweighs it; and of w_s + mean of h_k, which remembers every update, a
-round forgets no more than η α E, so that few steps a round make it swing. On Cora one step of Adam a round
-learns nothing (protocol all-methods), three on raw features do (fedtad-2).
+Departures: the local steps are the schedule's. u_k / (η E) is minus a mean gradient only with plain descent,
+`optimiser = "sgd"`. Adam changes an entry by about η in a step, however small its gradient, so that
+u_k / (η E) is near ±1 and outweighs the gradient. w_s + mean of h_k accumulates every update, and a round
+removes at most a share η α E of it, so that it oscillates with few steps a round. On Cora one Adam step a
+round learns nothing (protocol all-methods); three on raw features do (fedtad-2).
 
-The authors' code (github.com/gaoliang13/FedDC) keeps g_k as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E),
-has w_s ← mean of w_k + mean of h_k, both over absent clients too, and cuts gradients longer than 10. OpenFGL
-(`variant = "openfgl"`) writes the inner product so that ḡ is a constant and drops out; its first round has no
-penalty at all, and h_k gets the update before the last one.
+The authors' code (github.com/gaoliang13/FedDC) keeps g_k as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E).
+It sets w_s ← mean of w_k + mean of h_k, absent clients included, and clips gradients to length 10. In OpenFGL
+(`variant = "openfgl"`) ḡ is a constant in the inner product and drops out. Its first round has no penalty,
+and h_k adds the update before the last one.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fedsub.methods.stacked.parameters import Parameters
 @dataclass(frozen=True)
 class FedDCOptions(Options):
     alpha: NonNegative = tunable(0.1, log=(1e-3, 1))
-    """α, at least 0: how much the drift is penalised."""
+    """α, weight of the drift penalty, at least 0."""
     variant: Literal["paper", "openfgl"] = "paper"
-    """Whose reading of ḡ and h_k."""
+    """Definition of ḡ and h_k: the paper's or OpenFGL's."""
 
 
 @register(
@@ -58,16 +58,16 @@ class FedDCOptions(Options):
     tasks=BOTH_TASKS,
 )
 class FedDC(CorrectedMethod):
-    """FedAvg of drift-corrected models, with a penalty and a gradient correction."""
+    """FedAvg of drift-corrected models, with a drift penalty and a gradient correction."""
 
     options: FedDCOptions
     client_state = ("drift", "update", "gradient", "correction")
     drift: Parameters
     """h_k, name → (K, …)."""
     update: Parameters
-    """u_k, name → (K, …), read by the variant `openfgl`."""
+    """u_k, name → (K, …); only the variant `openfgl` reads it."""
     target: Parameters
-    """w_s − h_k while a round trains, name → (K, …)."""
+    """w_s − h_k during local training, name → (K, …)."""
     gradient: Parameters
     """g_k, name → (K, …); empty in the first round."""
     correction: Parameters
@@ -81,7 +81,7 @@ class FedDC(CorrectedMethod):
         self.gradient, self.correction = {}, {}
 
     def train_round(self) -> Tensor:
-        """As FedAvg, towards w_s − h_k."""
+        """Train as FedAvg does, with the penalty towards w_s − h_k."""
         self.target = {name: value - self.drift[name] for name, value in self.received.items()}
         loss = super().train_round()
         self.target = {}

@@ -1,4 +1,4 @@
-"""FedDyn: every client's loss is bent so that the clients' optima meet at the global one.
+"""FedDyn: a dynamic regulariser in every client's loss makes the clients' optima agree with the global one.
 
 Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, algorithm 1:
     w_k  = argmin F_k(w) − ⟨g_k, w⟩ + α/2 ‖w − w_server‖²
@@ -6,13 +6,13 @@ Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, algo
     h   ← h − α Σ_k p_k (w_k − w_server)
     w_server ← Σ_k p_k w_k − h/α
 
-A client that is absent in a round keeps g_k; h takes the sum over those present with the weights they have
-among all, w_server the mean over those present, as in the paper.
+A client that is absent in a round keeps g_k. As in the paper, h sums over the clients present with their
+weights among all clients, and w_server is the mean over the clients present.
 
-Departures: the argmin is the schedule's local epochs, the paper's with `optimiser = "sgd"`;
+Departures: the schedule's local epochs replace the argmin; `optimiser = "sgd"` gives the paper's steps.
 p_k are the schedule's weights, where the paper has 1/K (`weighting = "uniform"`). Σ p_k ∇F_k = 0 at the
 fixed point, so the weights decide which objective is minimised, as in FedAvg. The public code
-(github.com/alpemreacar/FedDyn) weighs otherwise: it averages evenly and divides client k's α by K p_k.
+(github.com/alpemreacar/FedDyn) averages evenly instead, and divides client k's α by K p_k.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from fedsub.methods.stacked.parameters import Parameters
 @dataclass(frozen=True)
 class FedDynOptions(Options):
     alpha: Positive = tunable(0.01, log=(1e-3, 1))
-    """Strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
+    """α, strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
 
 
 class DynamicRegularisation(ServerRule):
-    """FedDyn's server and what it adds to the clients' losses."""
+    """FedDyn's server step and its penalty in the clients' losses."""
 
     state = ("gradient", "correction")
     gradient: Parameters
-    """g_k, name → (K, …); g_k never leaves the client, and its w_k is as trained, however it is sent."""
+    """g_k, name → (K, …); it never leaves the client. Its w_k is the one before the uplink changes it."""
     correction: Parameters
     """h, name → (1, …)."""
 

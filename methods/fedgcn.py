@@ -1,31 +1,30 @@
-"""FedGCN: clients send one another sums of features once, before training, and then none.
+"""FedGCN: clients exchange sums of neighbours' features once, before training.
 
 Yao et al., FedGCN: Convergence-Communication Tradeoffs in Federated Training of Graph Convolutional Networks,
-NeurIPS 2023. The server adds up, for every node v, what the clients hold of v's neighbourhood,
+NeurIPS 2023. For every node v the server adds up the clients' parts of
 
     s_v = Σ_{u ∈ N(v) ∪ {v}} x_u / √(d̃_u d̃_v)                      d̃ degrees in the whole graph, plus one
 
-and returns, by `hops`:  0: nothing (FedAvg);  1: s_v of the client's own nodes V_k;  2: those of
-V_k ∪ N(V_k), with the degrees of these nodes. The first layer of a client's GCN is then relu(s_v W₁ + b₁),
-the others convolve over its graph, which 2 hops extend by N(V_k) and the edges there. Models are averaged as
-in FedAvg.
-A network of as many convolutions as hops computes at every node of a client what it would on the whole graph,
-however that was divided. More hops than two extend the graph further. With `sent = "features"`, as in public
-code of the paper's year, features cross in the place of their sums: the graph of a client grows by the nodes
-at most `hops` edges away, with their features and the edges among them, and every layer convolves over it.
-A client that is absent in a round misses that round's average; what was exchanged is there from the start.
+and returns, by `hops`:  0: nothing (FedAvg);  1: s_v of the client's own nodes V_k;  2: s_v of V_k ∪ N(V_k)
+with the degrees of these nodes. The first layer of a client's GCN is then relu(s_v W₁ + b₁). The other layers
+convolve over its graph, which 2 hops extend by N(V_k) and the edges there. Models are averaged as in FedAvg.
+With as many convolutions as hops, the network computes at every node what it would on the whole graph, for
+any partition. More than two hops extend the graph further. With `sent = "features"`, as in the public code of
+the paper's year, clients exchange features instead of sums. A client's graph then grows by the nodes at most
+`hops` edges away, with their features and the edges among them, and every layer convolves over it.
+A client that is absent in a round misses that round's average; it has taken part in the exchange of sums.
 
-Every client uploads a row for each node of V_k ∪ N(V_k), with a number that names it, and the degrees of its
-nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
-whose neighbours are all one client's tells that client the node's features; the paper encrypts what goes up.
-Features go up once, named in the same way, for each node that some other client's graph takes in, and come
-down for all of these.
+Every client uploads a row with an index for each node of V_k ∪ N(V_k), and the degrees of its nodes. It
+receives the rows of its extended graph, and the degrees of others' nodes there. If one client holds all
+neighbours of a node, the sum reveals the node's features to that client; the paper encrypts uploads. With
+`sent = "features"` each node in another client's graph is uploaded once with its index, and all of these
+nodes are sent down.
 
-Departures: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
-"extended"`); in November 2023 it sends features, today sums without degrees (`normalisation = "none"`).
-None of these is exact. Where clients overlap, the first holder of a node speaks for it. GraphSAGE needs the
-neighbours' own features beside the sums, and is left out. Edges between others' nodes, which a client gets
-with two hops of features, are not counted among the bytes, as in the paper.
+Departures: the public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
+"extended"`). In November 2023 it sends features, today sums without degrees (`normalisation = "none"`).
+None of these is exact. If clients overlap, only the first holder of a node contributes it. GraphSAGE is left
+out: it needs the neighbours' own features beside the sums. As in the paper, bytes do not count the edges
+between others' nodes that a client gets with two hops of features.
 """
 
 from __future__ import annotations
@@ -65,11 +64,11 @@ class FedGCNOptions(Options):
     hops: Size = tunable(2, choices=(1, 2, 3))
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
     sent: Literal["sums", "features"] = "sums"
-    """What clients learn of others' nodes: sums of features, or the features."""
+    """Data that clients receive about others' nodes: sums of features, or the features."""
     normalisation: Literal["symmetric", "none"] = tunable("symmetric", choices=("symmetric", "none"))
-    """Whether features are divided by the roots of both nodes' degrees when they are summed."""
+    """Whether summed features are divided by the square roots of both nodes' degrees."""
     degrees: Literal["global", "extended"] = tunable("global", choices=("global", "extended"))
-    """Where the degrees of the layers that convolve are counted: in the whole graph, or in the client's
+    """Graph in which the degrees of the convolving layers are counted: the whole graph, or the client's
     extended one."""
 
     def breaks_privacy(self) -> str:
@@ -96,7 +95,7 @@ class FedGCNOptions(Options):
     simulation_only="clients sum the features of each other's nodes",
 )
 class FedGCN(FederatedMethod):
-    """FedAvg on extended graphs. `extras`: `halo_nodes`, others' nodes in the clients' graphs, in all."""
+    """FedAvg on extended graphs. `extras`: `halo_nodes`, total number of others' nodes in clients' graphs."""
 
     options: FedGCNOptions
 
@@ -114,7 +113,7 @@ class FedGCN(FederatedMethod):
         super().build()
 
     def make_inputs(self) -> Inputs:
-        """The exchange: extended graphs, and sums or features of all their nodes."""
+        """Exchange sums or features; return the extended graphs with the sums or features of their nodes."""
         options = self.options
         if options.hops == 0:
             return super().make_inputs()
@@ -133,7 +132,7 @@ class FedGCN(FederatedMethod):
         return Inputs(segments, features, convolution, self.task.width, features, position)
 
     def _send(self, extended: Extended) -> None:
-        """What is exchanged before training: rows with 32-bit names, and degrees."""
+        """Count the exchange before training: rows with 32-bit indices, and degrees."""
         options, width, held = self.options, self.federation.width, len(extended.first)
         halo = len(extended.node) - self.federation.nodes
         features = options.sent == "features"
@@ -156,9 +155,9 @@ class Extended:
     node: np.ndarray
     """(m,) node id in the source."""
     sizes: np.ndarray
-    """(K,)."""
+    """(K,) number of nodes in each client's extended graph."""
     position: np.ndarray
-    """(n,) rows of the clients' own nodes."""
+    """(n,) rows of the clients' own nodes among the m."""
     graph: dgl.DGLGraph
     """m nodes, every edge between two nodes of one client's extended graph."""
 
@@ -169,7 +168,7 @@ class Extended:
 
     @property
     def uploaded_rows(self) -> int:
-        """Rows that all clients add to: their nodes and these nodes' neighbours."""
+        """Number of rows that all clients upload: their nodes and these nodes' neighbours."""
         federation, total = self.federation, self.adjacency.shape[0]
         owner, node = federation.client.numpy()[self.first], federation.origin.numpy()[self.first]
         holds = ones_at(owner, node, (federation.clients, total))
@@ -177,19 +176,19 @@ class Extended:
 
     @property
     def shared_nodes(self) -> int:
-        """Nodes that are in the halo of some client."""
+        """Number of distinct nodes in the halo of some client."""
         own = np.zeros(len(self.node), dtype=bool)
         own[self.position] = True
         return len(np.unique(self.node[~own]))
 
     def features(self) -> Tensor:
-        """x_v of every row, (m, d) in the features' form."""
+        """x_v of every row, (m, d), in the layout of the federation's features."""
         row = np.zeros(self.adjacency.shape[0], dtype=np.int64)
         row[self.federation.origin.numpy()[self.first]] = self.first
         return select_features(self.federation.features, row[self.node])
 
     def sums(self, symmetric: bool) -> Tensor:
-        """s_v of every row, (m, d) in the features' form; without the degrees unless `symmetric`."""
+        """s_v of every row, (m, d), in the features' layout; not divided by degrees unless `symmetric`."""
         total = self.adjacency.shape[0]
         operator = self.adjacency + sp.identity(total, dtype=np.float32, format="csr")
         if symmetric:

@@ -1,20 +1,20 @@
-"""FedGNN, as FED-PUB adapts it: clients exchange nodes, then FedAvg.
+"""FedGNN, as FED-PUB adapts it: clients exchange nodes, then train as FedAvg.
 
 Wu et al., FedGNN: Federated Graph Neural Network for Privacy-Preserving Recommendation, 2021; Baek et
-al., Personalized Subgraph Federated Learning, ICML 2023, appendix B.2. Before training, every client's
-graph grows by nodes of other clients:
+al., Personalized Subgraph Federated Learning, ICML 2023, appendix B.2. Before training, nodes of other
+clients are added to every client's graph:
 
-- clients that share nodes: those with the same neighbours as a local node, joined to these neighbours;
-- disjoint clients: those whose features have a cosine above 0.5 with a local node's, joined to it.
+- if clients share nodes: nodes with the same neighbours as a local node, joined to these neighbours;
+- if clients are disjoint: nodes whose features have a cosine above 0.5 with a local node's, joined to it.
 
-The appendix does not say what nodes with the same neighbours are joined to: here to those, as the original
-joins users through their common items. A node arrives once, however many local nodes it matches and
-however many clients hold it. Arrivals pass messages; they are neither trained on nor scored. The papers'
-server matches under encryption; here raw features cross, and are counted, once, by all clients, whoever
-is absent later.
+The appendix does not say what nodes with the same neighbours are joined to. Here they are joined to these
+neighbours, as the original joins users through their common items. A node is added once, however many local
+nodes it matches and however many clients hold it. Added nodes pass messages; they are neither trained on nor
+scored. The papers' server matches under encryption. Here all clients, also those absent later, send raw
+features once, which are counted.
 
-Departure: a node takes at most `neighbours` similar ones, the closest, since on graphs with dense
-features (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.
+Departures: a node takes only its `neighbours` most similar nodes, since on graphs with dense features
+(Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from fedsub.methods.stacked.inputs import Inputs
 @dataclass(frozen=True)
 class FedGNNOptions(Options):
     rule: Literal["auto", "neighbourhood", "similarity"] = "auto"
-    """Which nodes match; `auto` takes neighbourhoods where clients share nodes, else similarity."""
+    """How nodes are matched; `auto` uses neighbourhoods if clients share nodes, else similarity."""
     threshold: Cosine = tunable(0.5, linear=(0, 0.9))
-    """Cosine similarity above which a node is taken."""
+    """Cosine similarity above which a node is added."""
     neighbours: Size = tunable(10, choices=(5, 10, 20))
-    """Most similar nodes taken for each local node; 0 takes all above the threshold."""
+    """Maximum number of similar nodes added for each local node; 0 adds all above the threshold."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.rule == "neighbourhood":
@@ -65,7 +65,7 @@ class FedGNNOptions(Options):
     simulation_only="clients receive each other's nodes",
 )
 class FedGNN(FedAvg):
-    """FedAvg on grown graphs."""
+    """FedAvg on graphs with added nodes of other clients."""
 
     options: FedGNNOptions
 
@@ -87,25 +87,25 @@ class FedGNN(FedAvg):
         )
 
     def finish(self) -> None:
-        """`paper_communication_pct`: the model both ways and the features of every added node in every round.
-        (FED-PUB's Table 3 prints 214.94: by this counting 3,224 rows a round over its ten clients.) Here
-        features cross once, and the channel counts them."""
+        """Set `paper_communication_pct`: the model both ways and every added node's features in every round.
+        (FED-PUB's Table 3 prints 214.94: by this formula 3,224 rows a round over its ten clients.) Here
+        features are sent once, and the channel counts them."""
         model = 2 * size_of(*self.parameters.values())
         rows = self.extras["added_nodes"] * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     @property
     def by_neighbourhood(self) -> bool:
-        """Whether nodes are matched by their neighbours, not by their features."""
+        """Whether nodes are matched by their neighbours instead of their features."""
         shared = len(self.federation.origin.unique()) < self.federation.nodes
         return self.options.rule == "neighbourhood" or (self.options.rule == "auto" and shared)
 
     def _send(self, augmentation: Augmentation) -> None:
-        """What nodes are matched by goes to the server, the arrivals' features to their new clients; an edge
-        is two ids of 8 bytes, global ones, where an index into what a client holds takes 4 in other methods.
+        """Count the data for matching, sent to the server, and the added nodes' features, sent to clients.
 
-        Similarity needs every node's features, neighbourhoods every edge, after which the server asks for
-        the features of those nodes alone that arrive somewhere.
+        Similarity needs every node's features. Neighbourhoods need every edge; the server then asks only for
+        the features of nodes that are added somewhere. An edge is two global ids of 8 bytes; other methods
+        count 4 for an index into a client's own data.
         """
         federation, features = self.federation, self.federation.features
         if self.by_neighbourhood:
@@ -118,36 +118,35 @@ class FedGNN(FedAvg):
 
 
 CHUNK_ENTRIES = 2**24
-"""Similarities computed at a time (64 MB)."""
+"""Number of similarities computed at a time (64 MB)."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A nodes that arrive and the E edges that join each to nodes of the client that it comes to."""
+    """The A added nodes, and the E edges that join them to nodes of the receiving clients."""
 
     client: np.ndarray
     """(A,) the client that receives the node, ascending."""
     node: np.ndarray
-    """(A,) row in the federation of the node that is copied."""
+    """(A,) row in the federation of the copied node."""
     arrival: np.ndarray
-    """(E,) index into the arrivals."""
+    """(E,) index of the edge's added node, in [0, A)."""
     local: np.ndarray
     """(E,) row in the federation of the receiving client's own node."""
 
 
 def _gather(client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> Augmentation:
-    """One arrival for each distinct (receiving client, node), from a list of its edges."""
+    """Make one added node for each distinct (receiving client, node) in a list of edges."""
     keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
     edges = distinct(arrival.reshape(-1) * nodes + local)
     return Augmentation(keys // nodes, keys % nodes, edges // nodes, edges % nodes)
 
 
 def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Augmentation:
-    """Each node is joined to nodes of other clients with more than `threshold` cosine similarity.
+    """Join each node to nodes of other clients with a cosine similarity above `threshold`.
 
-    Of those the `neighbours` most similar, or all if it is 0. Nodes that the client holds a copy of
-    itself are passed over, and so are all copies of a node but one. Similarities are computed for a block
-    of nodes at a time.
+    Only the `neighbours` most similar are taken, or all if it is 0. A node is skipped if the receiving client
+    holds a copy of it; of several copies only the first is used. Similarities are computed block by block.
     """
     client, origin = federation.client, federation.origin
     strange = torch.ones(federation.clients, int(origin.max()) + 1, dtype=torch.bool)
@@ -186,11 +185,11 @@ def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
 
 
 def by_neighbourhood(federation: Federation) -> Augmentation:
-    """Each client receives other clients' nodes that have the same neighbours as one of its own.
+    """Add to each client other clients' nodes that have the same neighbours as one of its own nodes.
 
-    Neighbours are compared as nodes of the divided graph, within clients; isolated nodes match
-    nothing. An arrival is joined to those common neighbours; a node that the client holds is not
-    sent to it, and of several copies of a node one is.
+    Neighbours are compared as nodes of the original graph, within clients; isolated nodes match nothing.
+    An added node is joined to the common neighbours. A node is not added to a client that holds it, and of
+    several copies of a node one is added.
     """
     client, origin = federation.client.numpy(), federation.origin.numpy()
     nodes, clients = federation.nodes, federation.clients
@@ -221,7 +220,7 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
 def _groups(source: np.ndarray, target: np.ndarray, origin: np.ndarray, nodes: int) -> np.ndarray:
     """A number for each distinct set of neighbours, −1 for an isolated node; (n,).
 
-    Sets are compared by their size and the sum of two random 64-bit words of their members.
+    Sets are compared by their size and the sums of two random 64-bit words over their members.
     """
     words = np.random.default_rng(0).integers(0, 2**63, (int(origin.max()) + 1, 2), dtype=np.int64)
     rows = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
@@ -232,10 +231,10 @@ def _groups(source: np.ndarray, target: np.ndarray, origin: np.ndarray, nodes: i
 
 
 def _key(client: np.ndarray, node: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """One number for a client and a node of the divided graph."""
+    """One integer for each pair of a client and a node of the original graph."""
     return client.astype(np.int64) * (int(origin.max()) + 1) + node
 
 
 def _held(client: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """What every client holds, as keys, in the federation's order."""
+    """The key of every node at its client, in the federation's order."""
     return _key(client, origin, origin)

@@ -9,7 +9,7 @@ Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithms 1 and 2, Δ
 
 A client that is absent in a round is not in Δ.
 
-Departures: the clients step as the schedule says; the paper's clients with `optimiser = "sgd"`.
+Departures: clients use the schedule's optimiser; `optimiser = "sgd"` gives the paper's.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from fedsub.methods.stacked.parameters import Parameters
 @dataclass(frozen=True)
 class FedOptOptions(Options):
     server_learning_rate: Positive = tunable(0.5, log=(0.05, 2))
-    """η; FederatedScope-GNN's script tries 0.5 and 0.1."""
+    """η, the server's learning rate; FederatedScope-GNN's script tries 0.5 and 0.1."""
 
 
 @dataclass(frozen=True)
 class FedAdagradOptions(Options):
     server_learning_rate: Positive = tunable(0.1, log=(1e-3, 1))
-    """η."""
+    """η, the server's learning rate."""
     tau: Positive = tunable(0.01, log=(1e-4, 0.1))
-    """Adaptivity τ: the smaller, the more every entry moves alike; FedCog's paper searches [1e-5, 0.1]."""
+    """τ, adaptivity: smaller values make the steps of all entries more equal; FedCog searches [1e-5, 0.1]."""
     beta1: ShareBelowOne = 0.0
-    """Decay of the mean change; the paper runs FedAdagrad without momentum."""
+    """β₁, decay of the mean change; the paper runs FedAdagrad without momentum."""
 
 
 @dataclass(frozen=True)
@@ -51,29 +51,29 @@ class FedAdamOptions(FedAdagradOptions):
     tau: Positive = tunable(0.001, log=(1e-4, 0.1))
     beta1: ShareBelowOne = 0.9
     beta2: ShareBelowOne = 0.99
-    """Decay of its square."""
+    """β₂, decay of the squared change."""
 
 
 class ServerRule:
-    """What a server makes of the clients' models, FedAvg's rule where not overridden.
+    """How the server updates its model from the clients'; by default as FedAvg does.
 
-    FedDyn's stands beside it, and FedCog can be trained by any. Shared parameters are name → (K, …), the
-    server's name → (1, …). Clients that are absent in the round weigh 0.
+    `methods.feddyn` has another rule, and FedCog can use any. Shared parameters are name → (K, …), the
+    server's name → (1, …). Clients that are absent in the round have weight 0.
     """
 
     state: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that a rule keeps from round to round."""
     present: Tensor | None = None
-    """(K,) bool, whose parameters are sent in this round; None: everyone's."""
+    """(K,) bool, clients that send in this round; None: all."""
     share: float | Tensor = 1.0
-    """() of all clients' weights that those present have."""
+    """(), the present clients' share of all clients' weights."""
 
     def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor | None:
-        """What the rule adds to the sum of the clients' objectives, (), or None."""
+        """Term added to the sum of the clients' objectives, (), or None."""
         return None
 
     def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
-        """What clients do beside sending, from their `own` parameters as they trained them."""
+        """Update the clients' state from their trained parameters `own`, when they send."""
 
     def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
         """The server's next parameters from what the clients sent; `weights` (K,) sums to 1."""
@@ -81,7 +81,7 @@ class ServerRule:
 
 
 class ServedMethod(FederatedMethod):
-    """A method whose server follows a `ServerRule`; subclasses say which."""
+    """A method whose server follows a `ServerRule`, chosen by the subclass."""
 
     labelled_outputs_only = True
     server_state = ("rule",)
@@ -105,7 +105,7 @@ class ServedMethod(FederatedMethod):
         return super().objective(logits)
 
     def send(self) -> Message:
-        """FedAvg's, after what the rule has clients do."""
+        """Return FedAvg's message, and call the rule's `after_training`."""
         if not self.channel.everyone:
             self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
         message = super().send()
@@ -113,7 +113,7 @@ class ServedMethod(FederatedMethod):
         return message
 
     def aggregate(self, sent: Message) -> Message:
-        """The rule's step in place of the mean; name → (1, …)."""
+        """The result of the rule's step, name → (1, …)."""
         return self.rule.step(sent, self.weights, self.received)
 
 
@@ -132,7 +132,7 @@ class DescendingServer(ServerRule):
 
 
 class AdaptiveServer(ServerRule):
-    """The server of both; it keeps a sum of squared changes, or with β₂ their moving average."""
+    """FedAdagrad's and FedAdam's server: v is the sum of squared changes, with β₂ their moving average."""
 
     state = ("first", "second")
     first: Parameters

@@ -1,7 +1,7 @@
-"""FedPer: the body is averaged, every client keeps its own classifier.
+"""FedPer: the server averages the body of the network; every client keeps its own classifier.
 
 Arivazhagan et al., Federated Learning with Personalization Layers, 2019, algorithms 1 and 2.
-With SGC, whose only layer is its classifier, nothing is left to share and FedPer is Local.
+SGC's only layer is its classifier: with it nothing is shared, and FedPer equals Local.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedsub.methods.fedavg import FedAvg
     tasks=BOTH_TASKS,
 )
 class FedPer(FedAvg):
-    """FedAvg on all parameters but the head's; a client that comes back has the newest body, its own head."""
+    """FedAvg on all parameters except the head. A client coming back has the newest body and its own head."""
 
     def shared(self) -> list[str]:
         return [name for name in self.parameters if name not in self.backbone.head]

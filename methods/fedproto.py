@@ -1,26 +1,25 @@
 """FedProto: clients exchange the mean hidden layer of each class, never a model.
 
 Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022, algorithm 1.
-T_kc are client k's training nodes of class c, m_kc their number, h_v what the classifier reads at node v:
+T_kc are client k's training nodes of class c, m_kc their number, h_v the classifier's input at node v:
 
     P_kc = mean of h_v over T_kc                                  the client's prototype, without dropout
     P_c  = Σ_k m_kc P_kc / Σ_k m_kc                               the server's, over clients that hold c
     F_k(w) + λ Σ_c ‖P_kc − P_c‖² / width                          from the second round on
 
-Prototypes of the classes that a client holds go up, each with its m_kc; those of all classes come down. A
-client that is absent in a round trains nothing and counts in no P_c; the P_c of a class that no client
-present holds stays as it was. With SGC, which has no hidden layer, h_v is its propagated product, C numbers
-a node.
+A client sends the prototypes of the classes that it holds, each with its m_kc; it receives those of all
+classes. An absent client trains nothing and counts in no P_c. P_c does not change if no present client holds
+class c. SGC has no hidden layer; with it h_v is its propagated product, C numbers a node.
 
 Departures: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
-public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks it;
-its authors' code takes the plain mean over these clients, and compares each training node with its prototype
+public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks it.
+The authors' code takes the plain mean over these clients, and compares each training node with its prototype
 (`distance = "nodes"`). OpenFGL compares nodes class by class (`classes`), weighs by all nodes of a client,
-and counts a class that a client lacks as zeros (`average = "openfgl"`). Predictions are the client's own
-classifier's; the paper also has those of the nearest P_c (`predict`), its authors' code among the classes
-that the client holds, here among all; by the newest P_c also where a client was absent when it was sent. P_kc
-is that of the model after its training; the authors' code has what the last epoch saw, before its step. It
-predicts no links, which have no classes to make prototypes of.
+and counts a missing class as zeros (`average = "openfgl"`). The client's classifier predicts. The paper also
+predicts by the nearest P_c (`predict`): the authors' code chooses among the client's classes, here among all,
+with the newest P_c, even if the client was absent when it was sent. P_kc is computed with the model after
+its training; the authors' code computes it in the last epoch, before the step. Links are not predicted, since
+they have no classes.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.tasks import NodeClassification
 
 FAR = 1e6
-"""By which the prototype of a class that no client trains on is further than the furthest, squared."""
+"""Added to the largest squared distance for classes without a prototype, so that none is predicted."""
 
 
 @dataclass(frozen=True)
 class FedProtoOptions(Options):
     strength: NonNegative = tunable(1.0, log=(0.01, 10))
-    """λ, at least 0; 0 is Local."""
+    """λ, weight of the distance to the prototypes, at least 0; 0 is Local."""
     distance: Literal["prototypes", "classes", "nodes"] = tunable(
         "prototypes", choices=("prototypes", "classes", "nodes")
     )
-    """What λ weighs. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over T_kc
-    (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
+    """Distance in the loss. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over
+    T_kc (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
     average: Literal["nodes", "openfgl"] = "nodes"
     """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over all clients."""
     predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
-    """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
+    """How nodes are classified: by the client's classifier, or by the nearest prototype P_c last received."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.strength > 0:
@@ -82,9 +81,9 @@ class FedProto(FederatedMethod):
     count: Tensor
     """m_kc, (K, C)."""
     hidden: Tensor
-    """h of the forward pass just made, (n, width)."""
+    """h of the last forward pass, (n, width)."""
     prototypes: Tensor | None = None
-    """P_c as last sent out, (C, width), zero for a class that has none; None before the first exchange."""
+    """P_c as last sent, (C, width), zero for a class without one; None before the first exchange."""
     known: Tensor
     """(C,) bool, classes that have a P_c."""
 
@@ -94,7 +93,7 @@ class FedProto(FederatedMethod):
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
 
     def _shares(self, count: Tensor) -> Tensor:
-        """(K, C), client k's weight in P_c, of the m_kc sent."""
+        """(K, C), client k's weight in P_c, from the sent `count`, m_kc."""
         if self.options.average == "openfgl":
             sizes = self.federation.sizes.float().to(self.device) * self.present
             return (sizes / sizes.sum()).unsqueeze(1).expand_as(count)
@@ -104,12 +103,12 @@ class FedProto(FederatedMethod):
         return []
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' outputs, (n, C); keeps what the classifier read."""
+        """Return the clients' outputs, (n, C), and keep the classifier's input as `hidden`."""
         self.hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
 
     def client_prototypes(self) -> Tensor:
-        """P_kc of the forward pass just made, (K, C, width); zero where m_kc = 0."""
+        """P_kc from the last forward pass, (K, C, width); zero where m_kc = 0."""
         return self.task.class_means(self.hidden.index_select(0, self.task.train))
 
     def objective(self, logits: Tensor) -> Tensor:
@@ -128,13 +127,13 @@ class FedProto(FederatedMethod):
         return loss + self.options.strength * torch.dot(share, gap)
 
     def send(self) -> Message:
-        """P_kc with m_kc in its last column, of the classes that a client holds."""
+        """P_kc of the classes that a client holds, with m_kc in the last column."""
         self.logits(None)
         own = torch.cat([self.client_prototypes(), self.count.unsqueeze(2)], dim=2)
         return {"prototypes": own, "kept.prototypes": self.count > 0}
 
     def aggregate(self, sent: Message) -> Message:
-        """P_c of the classes that have one."""
+        """P_c of the classes that any client has held so far."""
         own, count = sent["prototypes"][:, :, :-1], sent["prototypes"][:, :, -1]
         found, held = (self._shares(count).unsqueeze(2) * own).sum(dim=0), (count > 0).any(dim=0)
         if self.prototypes is not None:
@@ -145,7 +144,7 @@ class FedProto(FederatedMethod):
         self.prototypes, self.known = answer["prototypes"][0], answer["kept.prototypes"][0]
 
     def predict(self) -> Tensor:
-        """The classifier's outputs, or −‖h − P_c‖² to every class's prototype once there is one; (n, C)."""
+        """The classifier's outputs, or −‖h − P_c‖² for every class once there are prototypes; (n, C)."""
         outputs = super().predict()
         if self.options.predict == "classifier" or self.prototypes is None or not self.known.any():
             return outputs

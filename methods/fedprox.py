@@ -1,10 +1,9 @@
-"""FedProx: FedAvg whose clients are held near the model they received.
+"""FedProx: FedAvg with a proximal term that keeps each client near the model it received.
 
 Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, eq. (2):
     h_k(w) = F_k(w) + μ/2 · ‖w − w_server‖²
 
-With one local step per round its gradient equals FedAvg's, as the proximal term starts at zero: such a run
-is FedAvg to the digit, and says so (`extras`).
+With one local step per round the proximal term has gradient zero, so such a run equals FedAvg exactly.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from fedsub.methods.stacked.losses import squared_distance
 @dataclass(frozen=True)
 class FedProxOptions(Options):
     mu: NonNegative = tunable(0.01, log=(1e-4, 10))
-    """Weight of the proximal term, at least 0; 0 is FedAvg. The paper searches it; GCFL's code has 0.01,
+    """Weight of the proximal term, at least 0; 0 is FedAvg. The paper searches it; GCFL's code uses 0.01,
     OpenFGL 0.001."""
 
 
 @register("fedprox", title="FedProx", paper="Li et al. 2020", options=FedProxOptions, tasks=BOTH_TASKS)
 class FedProx(FedAvg):
-    """FedAvg with a proximal term in the local objective; absent clients as in FedAvg. The paper has
-    experiments with `stragglers`."""
+    """FedAvg with a proximal term in the local objective. Absent clients are treated as in FedAvg. The paper
+    has experiments with `stragglers`."""
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k h_k, ()."""

@@ -1,13 +1,13 @@
-"""FedSGD: one model on the server, stepped on the clients' averaged gradient in every epoch.
+"""FedSGD: one model on the server, updated in every epoch with the clients' averaged gradient.
 
 McMahan et al., AISTATS 2017, section 2 ("FederatedSGD"), with Adam on the server; FedStruct calls it
 FL GNN and FL MLP (its eq. 8): ∇L = Σ_k p_k ∇L_k, θ ← Adam(θ, ∇L), one Adam state in all.
 
-All clients hold the same parameters, so the averaged gradient is the gradient of Σ_k p_k L_k over one
-parameter set (K = 1): that is what is computed. p_k are the schedule's weights: `nodes` as in
-FedStruct's code, `training-nodes` for the 1/|labelled| of its eq. 8. An absent client adds no gradient in
-that round, a straggler none in its last epochs; the p_k are then those of the others. There is one model, by
-which all clients' nodes are predicted, also those of a client that is absent.
+All clients hold the same parameters, so the averaged gradient is computed as the gradient of Σ_k p_k L_k over
+one parameter set (K = 1). p_k are the schedule's weights: `nodes` as in FedStruct's code, `training-nodes`
+for the 1/|labelled| of its eq. 8. An absent client adds no gradient in that round, a straggler none in the
+last epochs; the p_k are then rescaled over the others. The one model predicts all clients' nodes, also those
+of an absent client.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class FedSGD(FederatedMethod):
 
     @property
     def one_model(self) -> bool:
-        """Whether there is one model; where a subclass says no, the clients' models are averaged."""
+        """Whether gradients update one model; a subclass that says no averages the clients' models."""
         return True
 
     def build(self) -> None:
-        """Averaged gradients are those of one epoch; the optimiser is then the server's."""
+        """Do FedAvg's set-up; with one model, exchange in every epoch and use the server's optimiser."""
         self.every_epoch = self.one_model
         super().build()
         if self.one_model:
             self.optimiser = server_optimiser(self.schedule, list(self.parameters.values()))
 
     def model_sizes(self, sizes: Tensor) -> Tensor:
-        """Rows that each set of parameters reads, (1 or K,), of clients with `sizes` (K,) rows."""
+        """Number of rows that each parameter set reads, (1 or K,), for clients with `sizes` (K,) rows."""
         return sizes.sum().view(1) if self.one_model else sizes
 
     def make_inputs(self) -> Inputs:
-        """All clients' graphs side by side, read with one set of parameters."""
+        """The block-diagonal graph of all clients, read with one parameter set if there is one model."""
         federation = self.federation
         return prepare(
             self,
@@ -61,7 +61,7 @@ class FedSGD(FederatedMethod):
         )
 
     def initial_parameters(self) -> Parameters:
-        """One start, with a leading axis of length 1."""
+        """One parameter set, with a leading axis of length 1; without one model, one for each client."""
         if not self.one_model:
             return super().initial_parameters()
         start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
@@ -74,8 +74,8 @@ class FedSGD(FederatedMethod):
         return torch.dot(weights_among(self.shares, self.working), self.task.client_loss(logits))
 
     def train_round(self) -> Tensor:
-        """A step of the server for every epoch, between the clients' gradients and its answer; the loss is
-        scaled so that the record's mean over clients is Σ p_k L_k."""
+        """Compute gradients, exchange them and step the server in every epoch. The loss is scaled so that the
+        record's mean over clients is Σ p_k L_k."""
         if not self.one_model:
             return super().train_round()
         loss = torch.zeros((), device=self.device)
@@ -85,7 +85,7 @@ class FedSGD(FederatedMethod):
         return loss * self.federation.clients
 
     def send(self) -> Message:
-        """The gradients as `gradient.<name>`: of K clients their average at once, (1, …)."""
+        """The gradients as `gradient.<name>`, (1, …), already averaged over the clients."""
         if not self.one_model:
             return super().send()
         gradients = {name: value.grad for name, value in self.parameters.items()}
@@ -108,7 +108,7 @@ class FedSGD(FederatedMethod):
         return {name: value.detach() for name, value in self.parameters.items()}
 
     def receive(self, answer: Message) -> None:
-        """The server's parameters, which in the simulation are the clients' own."""
+        """Copy the server's parameters, which in the simulation are also the clients'."""
         if not self.one_model:
             super().receive(answer)
             return

@@ -1,7 +1,7 @@
-"""FedSpray: class-wise structure proxies, aligned by the server, teach each client's own GNN.
+"""FedSpray: class-wise structure proxies, aligned by the server, guide each client's personal GNN.
 
 Fu et al., Federated Graph Learning with Structure Proxy Alignment, KDD 2024. Every client keeps its
-GNN θ_k. Shared are a feature-structure encoder ω = (g_e, g_p, g_q) and one proxy s_c of each class:
+GNN θ_k. Clients share a feature-structure encoder ω = (g_e, g_p, g_q) and one proxy s_c for each class:
 
     e = relu(x W_e + b_e),  q = softmax g_q(e),  p = softmax g_p(e + s)                     eqs. (9), (10)
     s = a training node's own proxy; Σ_c q_c s_c for every other node
@@ -9,22 +9,20 @@ GNN θ_k. Shared are a feature-structure encoder ω = (g_e, g_p, g_q) and one pr
     phase 2, ω and s_i:   CE(y, q) + λ₂ KL(ŷ ‖ p) over training nodes, ŷ fixed            eqs. (11)–(13)
     server:               ω ← Σ_k p_k ω_k,   s_c ← Σ_k a_c^k s_c^k / Σ_k a_c^k            eqs. (14), (15)
 
-with s_c^k the mean of client k's training nodes of class c, a_c^k the share of c in its training labels.
+s_c^k is the mean proxy of client k's training nodes of class c, a_c^k the share of c in its training labels.
 
-λ₁ is 5 in the paper and 1 in what the authors' public code passes, which is the default.
+Departures: the defaults follow the authors' public code in three options. λ₁ is 1 there and 5 in the paper.
+Phase 1 uses only nodes whose q exceeds 0.7; eq. (6) takes all. A training node's own proxy persists over
+rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
+proxies start at 0.1, those of class c at 0.01·c, and ω uniform in ±1/√outputs. ω has the schedule's weight
+decay, as θ has; the code has none. Two options are off by default: g_q starts every round from g_p's weights,
+and GNN weights are uniform in [0, 1]. The paper's tables use both: on the same clients the code's figures are
+only reproduced with them (results/notes/fedspray-2.md).
 
-Taken from that code besides, as options: phase 1 trusts only nodes whose q exceeds 0.7, where eq. (6)
-takes all; a training node's own proxy persists over rounds, where Algorithm 1 starts it from its
-class's. Taken where the paper is silent: nodes' proxies start at 0.1, those of class c at 0.01·c, ω
-uniform in ±1/√outputs; ω decays as θ does, by the schedule, where the code has no decay. Options, and off
-unless asked for: g_q starting every round from g_p's weights, GNN weights uniform in [0, 1]. The paper's
-tables take both; on the same clients the code's figures come out with them and not without
-(results/notes/fedspray-2.md).
-
-A client that is absent in a round keeps θ, ω and its s_i; it is in no mean, and an s_c that no client present
-holds stays as it was. Who is present sends C proxies, also of the classes that it does not hold (Algorithm 1,
-line 24), and their bytes count. With its first message it sends its a_c^k as well, 4·C bytes, once in a run:
-the server has them from nowhere else.
+A client that is absent in a round keeps θ, ω and its s_i, and is in no mean. s_c does not change if no
+present client holds class c. A present client sends C proxies, also of classes that it does not hold
+(Algorithm 1, line 24), and their bytes count. With its first message a client also sends its a_c^k, 4·C bytes
+once in a run, since the server has no other source for them.
 """
 
 from __future__ import annotations
@@ -56,26 +54,27 @@ from fedsub.methods.tasks import NodeClassification
 @dataclass(frozen=True)
 class FedSprayOptions(Options):
     lambda1: NonNegative = tunable(1.0, log=(0.1, 10))
-    """λ₁, how far the GNN follows the soft targets, eq. (7); 5 in the paper, 1 in its code; 0 is Local. The
-    larger, the better the minority nodes and the worse the others."""
+    """λ₁, weight of the soft targets in the GNN's loss, eq. (7); 5 in the paper, 1 in its code; 0 is Local. A
+    larger value improves the minority nodes and worsens the others."""
     lambda2: NonNegative = tunable(1.0, log=(0.1, 10))
-    """λ₂, how far the encoder follows the GNN, eq. (11)."""
+    """λ₂, weight of the GNN's predictions in the encoder's loss, eq. (11)."""
     proxies: bool = True
-    """False holds all proxies at zero (Table 3): soft targets from features alone."""
+    """Whether proxies are used; false keeps them at zero (Table 3), so that soft targets only use
+    features."""
     width: Count = 64
-    """d_s, length of proxies and feature embeddings (Fig. 5)."""
+    """d_s, width of proxies and feature embeddings (Fig. 5)."""
     proxy_learning_rate: NonNegative = tunable(0.02, log=(1e-3, 0.1))
-    """Adam's step for the nodes' proxies."""
+    """Adam's learning rate for the nodes' proxies."""
     confidence: Share = 0.7
     """Unlabelled nodes guide the GNN if max q exceeds this; 0 takes all, as eq. (6)."""
     targets: Literal["own", "aligned"] = "own"
-    """Proxy of a training node at the start of a round: its own of the last round (public code), or
+    """Proxy of a training node at the start of a round: its own from the last round (public code), or
     that of its class (Algorithm 1, line 4)."""
     projector: Literal["received", "classifier"] = "received"
-    """Where a client's g_q starts its round: at its own average (Algorithm 1), or at g_p's weights
-    (public code)."""
+    """Initial g_q of a client's round: the received average (Algorithm 1), or g_p's weights (public
+    code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
-    """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
+    """Initial weights of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.lambda1 == 0:
@@ -86,32 +85,32 @@ class FedSprayOptions(Options):
 
 @dataclass(frozen=True)
 class Targets:
-    """Class probabilities p to which the outputs ŷ of n nodes are drawn, by a weighted sum of divergences.
+    """Target class probabilities p of n nodes, and the weighted sum of divergences of outputs ŷ from them.
 
-    Σ_i w_i KL(p_i ‖ ŷ_i) = Σ_ic w_i p_ic log p_ic − Σ_ic w_i p_ic log ŷ_ic: cross-entropy where p is a label.
+    Σ_i w_i KL(p_i ‖ ŷ_i) = Σ_ic w_i p_ic log p_ic − Σ_ic w_i p_ic log ŷ_ic: cross-entropy if p is a label.
     """
 
     weighted: Tensor
     """(C, n) w_i p_ic."""
     constant: Tensor
-    """() Σ_ic w_i p_ic log p_ic, zero where p is a label."""
+    """() Σ_ic w_i p_ic log p_ic, zero if p are labels."""
 
     @classmethod
     def of(cls, outputs: Tensor, weight: Tensor) -> Targets:
-        """p of outputs (n, C), w (n,)."""
+        """Targets whose p is the softmax of outputs (n, C), with weights w (n,)."""
         log_p = log_probabilities(outputs)
         weighted = log_p.exp() * weight
         return cls(weighted, torch.dot(weighted.flatten(), log_p.flatten()))
 
     def divergence(self, outputs: Tensor) -> Tensor:
-        """The sum, (), for outputs (n, C)."""
+        """Σ_i w_i KL(p_i ‖ ŷ_i), (), for outputs (n, C)."""
         return self.constant - torch.dot(self.weighted.flatten(), log_probabilities(outputs).flatten())
 
 
 def log_probabilities(outputs: Tensor) -> Tensor:
-    """log softmax of each row, (n, C) → (C, n): along a short last axis torch takes several times as long."""
+    """log softmax of each row, (n, C) → (C, n): torch is several times slower along a short last axis."""
     if outputs.requires_grad:
-        # The gradient comes back transposed: copied once here, no pass before copies it for itself.
+        # The gradient arrives transposed: one copy here saves a copy in each earlier backward pass.
         outputs.register_hook(Tensor.contiguous)
     return functional.log_softmax(outputs.t(), dim=0)
 
@@ -140,28 +139,28 @@ class FedSpray(FederatedMethod):
 
     task: NodeClassification
     train_segments: Segments
-    """t rows over K clients."""
+    """Segments of the t training nodes over the K clients."""
     train_features: Features
-    """(t, d)."""
+    """(t, d) features of the training nodes."""
     shares_sent: Tensor
-    """(K,) bool, who has sent its a_c^k."""
+    """(K,) bool, clients that have sent their a_c^k."""
     class_shares: Tensor
-    """(K, C) a_c^k of eq. (15) as the server knows them; zero for a client that was not heard yet."""
+    """(K, C) a_c^k of eq. (15) as the server knows them; zero for a client that has not sent them yet."""
 
     encoder: Parameters
     """ω, name → (K, …)."""
     encoder_optimiser: torch.optim.Optimizer
     node_proxies: Tensor
-    """(t, d_s)."""
+    """(t, d_s), s_i of the training nodes."""
     class_proxies: Tensor
-    """(C, d_s)."""
+    """(C, d_s), s_c."""
     proxy_optimiser: torch.optim.Optimizer | None = None
-    """None where all proxies are held at zero."""
+    """None if all proxies stay at zero."""
 
     labels: Targets
-    """y of the training nodes, in their clients' means."""
+    """y of the training nodes, weighted as in their clients' means."""
     targets: Targets
-    """What phase 1 draws ŷ to: the same, and λ₁ p of the nodes that are reliable."""
+    """Targets of phase 1: `labels`, and λ₁ p of the reliable nodes."""
 
     def shared(self) -> list[str]:
         return []
@@ -198,7 +197,7 @@ class FedSpray(FederatedMethod):
             "classifier": (width, classes),
             "projector": (width, classes),
         }.items():
-            # The public code's range: by the outputs, not the inputs, of a layer.
+            # As in the public code, the range depends on a layer's outputs, not its inputs.
             bound = 1 / math.sqrt(shape[1])
             start[f"{name}.weight"] = uniform(shape, bound, self.generator)
             start[f"{name}.bias"] = uniform(shape[1:], bound, self.generator)
@@ -241,7 +240,7 @@ class FedSpray(FederatedMethod):
         return add_bias(product, self.encoder[f"{name}.bias"], segments)
 
     def set_targets(self) -> None:
-        """What guides this round's phase 1."""
+        """Compute the targets of this round's phase 1."""
         segments = self.inputs.segments
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
@@ -280,7 +279,7 @@ class FedSpray(FederatedMethod):
                 self.proxy_optimiser.step()
 
     def encoder_loss(self, predicted: Targets) -> Tensor:
-        """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` λ₂ ŷ of training nodes, in their clients' means."""
+        """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` is λ₂ ŷ of the training nodes, in clients' means."""
         segments = self.train_segments
         embedding = self.embed(self.train_features, segments)
         guess = self.apply("projector", embedding, segments)
@@ -301,7 +300,7 @@ class FedSpray(FederatedMethod):
         return message
 
     def aggregate(self, sent: Message) -> Message:
-        """Encoders are averaged, proxies aligned."""
+        """Average the encoders and align the proxies."""
         new = sent["kept.shares"].squeeze(1)
         self.class_shares = for_clients(sent["shares"].squeeze(1), self.class_shares, new)
         answer = {name: weighted_mean(sent[name], self.weights) for name in self.encoder}

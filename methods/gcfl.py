@@ -1,26 +1,25 @@
-"""GCFL and GCFL+: FedAvg inside clusters of clients that are split as training goes on.
+"""GCFL and GCFL+: FedAvg inside clusters of clients, which are split during training.
 
-Xie et al., Federated Graph Classification over Non-IID Graphs, NeurIPS 2021; the scheme is that of
-Sattler et al., Clustered Federated Learning, 2020. With Δ_k the change of client k's weights in a
-round, a cluster c of more than two clients is split in two, after round 20, when
+Xie et al., Federated Graph Classification over Non-IID Graphs, NeurIPS 2021; the scheme is from
+Sattler et al., Clustered Federated Learning, 2020. Δ_k is the change of client k's weights in a
+round. After round 20 a cluster c of more than two clients is split in two when
 
     ‖mean_{k∈c} Δ_k‖ < ε₁   and   max_{k∈c} ‖Δ_k‖ > ε₂
 
-along the Stoer–Wagner minimum cut of a complete graph: GCFL weighs its edges by the cosine of Δ_k and
-Δ_l, GCFL+ by how near the clients' last gradient norms are in dynamic time warping (the
-largest distance minus the distance). Clients of one cluster average their weights by p_k. As in the
-authors' code, GCFL+ forgets all gradient norms when it splits, so that it splits one cluster at a time.
+along the Stoer–Wagner minimum cut of a complete graph. GCFL weighs its edges by the cosine of Δ_k and Δ_l.
+GCFL+ weighs them by the largest dynamic time warping distance of the clients' last gradient norms, minus
+the clients' distance. Clients of one cluster average their weights by p_k. As in the authors' code, GCFL+
+drops all gradient norms when it splits, so that it splits one cluster at a time.
 
-The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks and schedule; with others no
-cluster may ever split (results/notes/fedpub-2.md). A run without a split is FedAvg to the digit, and says so
-(`extras`).
+The thresholds ε₁ = 0.05, ε₂ = 0.1 suit the authors' networks and schedule; with others no cluster may ever
+split (results/notes/fedpub-2.md). A run without a split equals FedAvg; `extras` count the splits.
 
-Of a client that is absent in a round the server takes the last Δ_k and norm that it sent (0 before the first)
-when it splits; it is in no average, and comes back to the newest model of its cluster.
+For an absent client the server splits by the last Δ_k and norm that it sent (0 before the first). The client
+is in no average, and comes back to the newest model of its cluster.
 
-The cut must not have negative weights, on which the paper is silent. The authors' code adds one to every
-cosine; the cut then takes one client at a time off its cluster unless cosines between clusters are well
-below zero. `weights=positive`, max(cosine, 0), finds halves (results/notes/fedpub-1.md).
+The cut needs non-negative weights; the paper does not say how to get them. The authors' code adds one to
+every cosine. The cut then separates one client at a time, unless cosines between clusters are well below
+zero. `weights=positive`, max(cosine, 0), finds halves (results/notes/fedpub-1.md).
 """
 
 from __future__ import annotations
@@ -47,27 +46,27 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class SplitOptions(Options):
-    """When clusters are split."""
+    """Options of both methods: when clusters are split."""
 
     epsilon1: NonNegative = tunable(0.05, log=(0.02, 2))
-    """A cluster is split only when its mean change is shorter than this."""
+    """ε₁: a cluster is split only if its mean change is shorter than this."""
     epsilon2: NonNegative = tunable(0.1, log=(0.05, 5))
-    """A cluster is split only when one of its clients changes by more than this."""
+    """ε₂: a cluster is split only if one of its clients changes by more than this."""
     first_round: Size = 20
-    """No split up to and including this round."""
+    """Last round in which no cluster is split."""
 
 
 @dataclass(frozen=True)
 class GCFLOptions(SplitOptions):
     weights: Literal["shifted", "positive"] = "shifted"
-    """Weights of the graph that is cut: `shifted`, cosine + 1, as the authors' code; `positive`,
+    """Edge weights of the graph that is cut: `shifted`, cosine + 1, as in the authors' code; `positive`,
     max(cosine, 0)."""
 
 
 @dataclass(frozen=True)
 class GCFLPlusOptions(SplitOptions):
     sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
-    """Gradient norms that are compared, at least 2; the paper takes 5 to 10."""
+    """Number of gradient norms that are compared, at least 2; the paper takes 5 to 10."""
 
 
 @register(
@@ -76,11 +75,11 @@ class GCFLPlusOptions(SplitOptions):
     paper="Xie et al. 2021",
     options=GCFLOptions,
     tasks=BOTH_TASKS,
-    # A cluster none of whose clients took part keeps its model.
+    # A cluster's model stays the same if none of its clients took part.
     tells_attendance=True,
 )
 class GCFL(FederatedMethod):
-    """FedAvg until the first split; then every cluster has a server model of its own."""
+    """FedAvg until the first split; then the server has one model for each cluster."""
 
     labelled_outputs_only = True
     server_state: ClassVar[tuple[str, ...]] = ("clusters", "changes", "first_split")
@@ -88,7 +87,7 @@ class GCFL(FederatedMethod):
     clusters: Tensor
     """(K,) number of each client's cluster, from 0."""
     changes: Parameters
-    """Δ_k as last sent, name → (K, …); where clients are absent."""
+    """Δ_k as last sent, name → (K, …); only kept if clients can be absent."""
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
@@ -98,7 +97,7 @@ class GCFL(FederatedMethod):
         self.changes = {}
 
     def aggregate(self, sent: Message) -> Message:
-        """The server splits clusters where it must, and averages inside each."""
+        """Split clusters that meet the criterion, and average inside each cluster."""
         number, models = self.round_number, {name: sent[name].detach() for name in self.received}
         if not self.channel.everyone or number > self.options.first_round:
             products = gram(self._change(name, value) for name, value in models.items())
@@ -117,8 +116,7 @@ class GCFL(FederatedMethod):
     def split(self, products: Tensor, round_number: int) -> None:
         """Split every cluster that meets the criterion; `products` is (K, K), ⟨Δ_k, Δ_l⟩.
 
-        A cluster is split at most K − 1 times in a whole run, so this is the one step that looks at
-        clusters one by one, and at those alone that split.
+        A run has at most K − 1 splits, so only this step loops over clusters, and only over those that split.
         """
         for cluster in self.meeting_criterion(products).nonzero().squeeze(1).tolist():
             if not self.ready():
@@ -130,7 +128,7 @@ class GCFL(FederatedMethod):
             self.forget()
 
     def meeting_criterion(self, products: Tensor) -> Tensor:
-        """Whether each cluster is to be split, from all clients' ⟨Δ_k, Δ_l⟩; (clusters,) bool."""
+        """Whether each cluster must be split, (clusters,) bool; `products` is (K, K), ⟨Δ_k, Δ_l⟩."""
         member = functional.one_hot(self.clusters).to(products.dtype)
         size = member.sum(dim=0)
         mean = (member * (products @ member)).sum(dim=0) / size.clamp(min=1).square()
@@ -140,14 +138,14 @@ class GCFL(FederatedMethod):
         return (size > 2) & (mean.clamp(min=0).sqrt() < epsilon1) & (largest > epsilon2)
 
     def ready(self) -> bool:
-        """Whether enough has been seen to compare clients."""
+        """Whether the server has enough data to compare clients."""
         return True
 
     def forget(self) -> None:
-        """Drop what was taken down, after a split."""
+        """Drop the data collected for the comparison, after a split."""
 
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
-        """From the cosines of the members' Δ, none below zero; (m, m)."""
+        """Non-negative edge weights from the cosines of the members' Δ, (m, m)."""
         cosines = cosine(products[members][:, members])
         weights = cosines.clamp(min=0) if self.options.weights == "positive" else cosines + 1
         result: np.ndarray = weights.numpy()
@@ -161,7 +159,7 @@ class GCFL(FederatedMethod):
         matrix = torch.zeros(count, len(self.clusters), device=self.device)
         clusters = self.clusters.to(self.device)
         matrix[clusters, torch.arange(len(clusters), device=self.device)] = self.weights
-        # A cluster in which no client has a training node averages its members alike.
+        # A cluster without any training node averages its members with equal weights.
         empty = matrix.sum(dim=1) == 0
         even = empty[clusters] & self.present
         matrix[clusters, torch.arange(len(clusters), device=self.device)] += even.float()
@@ -190,16 +188,16 @@ class GCFL(FederatedMethod):
     exchanges="model parameters, gradient norms",
 )
 class GCFLPlus(GCFL):
-    """GCFL that compares clients by how their gradient norms went."""
+    """GCFL that compares clients by the sequences of their gradient norms."""
 
     client_state = ("norm",)
     server_state = ("norms", "heard")
     norms: deque[Tensor]
-    """(K,) gradient norms of the last rounds, those that the server heard."""
+    """(K,) gradient norms of each of the last rounds, as the server knew them."""
     heard: Tensor
-    """(K,) the last norm of each client that the server heard."""
+    """(K,) the last norm that the server received from each client."""
     norm: Tensor
-    """(K,) of the gradient of each client's last step, kept when the sequences are dropped."""
+    """(K,) gradient norm of each client's last step; it is kept when the sequences are dropped."""
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
@@ -207,7 +205,7 @@ class GCFLPlus(GCFL):
         self.norm = self.heard = torch.zeros(setting.federation.clients, device=self.device)
 
     def train_round(self) -> Tensor:
-        """FedAvg's; keeps the norms of those who took a step: a straggler's last one is an earlier one."""
+        """Train as FedAvg does, and keep the gradient norm of each client's own last step."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             loss = descend(self)
@@ -221,11 +219,11 @@ class GCFLPlus(GCFL):
         return loss
 
     def send(self) -> Message:
-        """The model, and the norm of the last gradient, one number a client."""
+        """The model, and the norm of the last gradient, one number for each client."""
         return {**super().send(), "norm": self.norm}
 
     def aggregate(self, sent: Message) -> Message:
-        """GCFL's, once the norms are taken down."""
+        """Store the norms, then do as GCFL."""
         self.heard = for_clients(sent["norm"], self.heard, self.present)
         self.norms.append(self.heard.cpu())
         return super().aggregate(sent)
@@ -235,11 +233,11 @@ class GCFLPlus(GCFL):
         return len(self.norms) == self.options.sequence
 
     def forget(self) -> None:
-        """Begin new sequences."""
+        """Start new sequences of norms."""
         self.norms.clear()
 
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
-        """Largest distance of the members' sequences minus their distance; (m, m)."""
+        """Largest distance between the members' sequences minus their distance, (m, m)."""
         sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
         distances = time_warping_distances(sequences)
         weights: np.ndarray = distances.max() - distances
@@ -249,7 +247,7 @@ class GCFLPlus(GCFL):
 def minimum_cut(weights: np.ndarray) -> np.ndarray:
     """One side of the Stoer–Wagner minimum cut of a complete graph; (m, m) weights ≥ 0 → (m,) bool."""
     graph = nx.from_numpy_array(weights)
-    # from_numpy_array leaves out edges of weight 0, and the graph must be connected.
+    # from_numpy_array omits edges of weight 0, but the graph must be connected.
     graph.add_edges_from((i, j, {"weight": 0.0}) for i, j in nx.non_edges(graph))
     _, (side, _) = nx.stoer_wagner(graph)
     chosen = np.zeros(len(weights), dtype=bool)
@@ -258,8 +256,8 @@ def minimum_cut(weights: np.ndarray) -> np.ndarray:
 
 
 def time_warping_distances(sequences: np.ndarray) -> np.ndarray:
-    """Dynamic time warping distance between all pairs of rows of (m, T), squared steps and a root
-    over the sum; (m, m). Sakoe & Chiba 1978, without a window; all pairs advance together."""
+    """Dynamic time warping distances between all rows of (m, T): roots of summed squared steps, (m, m).
+    Sakoe & Chiba 1978, without a window; all pairs advance together."""
     steps = np.square(sequences[:, None, :, None] - sequences[None, :, None, :])
     length = sequences.shape[1]
     total = np.full((*steps.shape[:2], length + 1, length + 1), np.inf)

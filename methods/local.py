@@ -1,4 +1,4 @@
-"""Local: every client trains alone; the floor that a federation must beat."""
+"""Local: every client trains alone; the baseline that a federation must beat."""
 
 from __future__ import annotations
 

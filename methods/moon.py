@@ -1,22 +1,22 @@
-"""MOON: what the clients' hidden layers say is drawn to the received model's and away from their last one's.
+"""MOON: a contrastive loss pulls hidden layers towards the received model's, away from the previous model's.
 
-Li et al., Model-Contrastive Federated Learning, CVPR 2021, eq. (3): at a node of client k, with h the
-hidden layer that the classifier reads, h_glob that of the received model, h_prev that of the client's
-model at the end of its last training, and s the cosine,
+Li et al., Model-Contrastive Federated Learning, CVPR 2021, eq. (3). At a node of client k, h is the hidden
+layer that the classifier reads. h_glob is the received model's h, h_prev the h of the client's model after
+its last training, and s the cosine:
 
     ℓ = −log( e^{s(h, h_glob)/τ} / (e^{s(h, h_glob)/τ} + e^{s(h, h_prev)/τ}) )
       = log(1 + e^{(s(h, h_prev) − s(h, h_glob))/τ})
 
     F_k(w) + μ · mean of ℓ over the client's nodes,    w_s ← Σ_k p_k w_k
 
-h_glob and h_prev are computed once a round, without dropout, and are constants. In the first round
-both models are the common start, ℓ has no gradient and is left out. A client that is absent in a round keeps
-its model, of which h_prev is taken, until it receives the newest one for its next.
+h_glob and h_prev are computed once a round, without dropout, and are constants. In the first round both
+models are the common start: ℓ has no gradient and is left out. An absent client keeps its model, from which
+h_prev is computed, until it receives the newest model for its next round.
 
-Departures: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones
-(`nodes = "training"`). The paper's network has a projection head, two linear layers with a ReLU between
-them, below its classifier, and h is its output (`projection`); OpenFGL has none, and neither has any
-other method here. With SGC, which has no hidden layer, h is its propagated product, C numbers a node.
+Departures: the mean of ℓ is over all of a client's nodes, as in OpenFGL; the paper takes the labelled ones
+(`nodes = "training"`). The paper's network has a projection head below its classifier: two linear layers with
+a ReLU between them, whose output is h (`projection`). OpenFGL and all other methods here have none. SGC has
+no hidden layer; with it h is its propagated product, C numbers a node.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from fedsub.methods.tasks import NodeClassification
 @dataclass(frozen=True)
 class MoonOptions(Options):
     mu: NonNegative = tunable(1.0, log=(0.01, 10))
-    """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local step a round 1 learns
-    more slowly than 0.1 (results/notes/all-methods.md)."""
+    """μ, weight of the contrast, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local
+    step a round, 1 learns more slowly than 0.1 (results/notes/all-methods.md)."""
     temperature: Positive = tunable(0.5, log=(0.1, 2))
-    """τ, positive."""
+    """τ, temperature of the contrastive loss, positive."""
     nodes: Literal["all", "training"] = "all"
-    """Whose ℓ is averaged."""
+    """Nodes over which the contrastive loss is averaged."""
     projection: bool = False
-    """Whether the paper's projection head stands below the classifier."""
+    """Whether the network has the paper's projection head below the classifier."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         idle: dict[str, str] = {}
@@ -67,23 +67,22 @@ class MoonOptions(Options):
     "moon", title="MOON", paper="Li et al. 2021", options=MoonOptions, tasks=BOTH_TASKS, backbones=NETWORKS
 )
 class Moon(FedAvg):
-    """FedAvg with a contrast between models in the local objective."""
+    """FedAvg with a model-contrastive term in the local objective."""
 
     client_state = ("previous", "received_hidden")
     labelled_outputs_only = False
     options: MoonOptions
     hidden: Tensor
-    """h of the forward pass just made, (n, width)."""
+    """h of the last forward pass, (n, width)."""
     previous: Tensor | None = None
     """h_prev, (n, width); None before the first exchange."""
     received_hidden: Tensor
     """h_glob, (n, width)."""
     share: Tensor
-    """(n,) of each node in its client's mean of ℓ."""
+    """(n,) weight of each node in its client's mean of ℓ."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the nodes' shares. Raises UserError for training nodes where edges are
-        predicted."""
+        """Compute `share` after FedAvg's set-up. Raises UserError for nodes=training in link prediction."""
         if self.options.nodes == "training" and not isinstance(self.task, NodeClassification):
             raise UserError(
                 "moon[nodes=training] needs nodes to train on, and edges are predicted: set nodes=all"
@@ -95,7 +94,7 @@ class Moon(FedAvg):
         self.share = (counted / count.clamp(min=1)[federation.client]).to(self.device)
 
     def initial_parameters(self) -> Parameters:
-        """The backbone's, and the projection's where there is one."""
+        """Return the backbone's parameters, and those of the projection head if there is one."""
         parameters = super().initial_parameters()
         if not self.projects:
             return parameters
@@ -111,14 +110,14 @@ class Moon(FedAvg):
         return self.options.projection and self.backbone.architecture.backbone != "sgc"
 
     def embed(self, dropout: Dropout | None) -> Tensor:
-        """What the classifier reads, (n, width)."""
+        """Return the classifier's input, (n, width)."""
         hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
         if not self.projects:
             return hidden
         return project(hidden, self.parameters, self.inputs.segments)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' outputs, (n, C); keeps what the classifier read."""
+        """Return the clients' outputs, (n, C), and keep the classifier's input as `hidden`."""
         self.hidden = self.embed(dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
 
@@ -133,18 +132,18 @@ class Moon(FedAvg):
         return loss + self.options.mu * torch.dot(self.share, contrast)
 
     def send(self) -> Message:
-        """FedAvg's, once h_prev is taken."""
+        """Compute h_prev, then return FedAvg's message."""
         self.previous = self.embed(None)
         return super().send()
 
     def receive(self, answer: Message) -> None:
-        """FedAvg's; then h_glob is taken."""
+        """Do as FedAvg, then compute h_glob."""
         super().receive(answer)
         self.received_hidden = self.embed(None)
 
 
 def project(h: Tensor, parameters: Mapping[str, Tensor], segments: Segments) -> Tensor:
-    """W₂ relu(W₁ h + b₁) + b₂ of each node's client; (n, width) → (n, width)."""
+    """Return W₂ relu(W₁ h + b₁) + b₂ with the parameters of each node's client; (n, width) → (n, width)."""
     inner = segment_product(h, parameters["projection.0.weight"], segments)
     inner = activate(inner, parameters["projection.0.bias"], segments, None)
     outer = segment_product(inner, parameters["projection.1.weight"], segments)

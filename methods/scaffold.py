@@ -1,4 +1,4 @@
-"""SCAFFOLD: every local step is corrected by how the client's gradient differs from the federation's.
+"""SCAFFOLD: every local step is corrected by the difference of the client's gradient from the federation's.
 
 Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020,
 algorithm 1. The server holds a control c, client k a control c_k, all zero at the start; τ local steps
@@ -8,17 +8,17 @@ of rate η begin at the received w_s:
     c_k ← ∇F_k(w_s)                       (i)    or    c_k − c + (w_s − w_k) / (τ η)    (ii)
     w_s ← w_s + η_g Σ_k p_k (w_k − w_s),  c ← c + Σ_k p_k Δc_k = Σ_k p_k c_k
 
-With one local step of plain descent, all clients present and weighed alike in both means, the corrections
-cancel: SCAFFOLD is FedAvg. Both w_k and c_k go up, both w_s and c come down. A client that is absent in a
-round keeps c_k, which grows stale, and its Δc_k is 0: c is the mean over all clients, w_s that over those
-present, τ each client's own.
+With one local step of plain descent, all clients present and equal weights in both means, the corrections
+cancel: SCAFFOLD equals FedAvg. w_k and c_k go up, w_s and c come down. An absent client keeps c_k, which
+becomes stale, and its Δc_k is 0. So c is the mean over all clients, w_s the mean over those present. τ is
+each client's own number of epochs.
 
-Departures: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
-descent, `optimiser = "sgd"`. OpenFGL keeps (ii) under Adam, as this does if the schedule says Adam; (i)
-has the gradient's scale under both. Algorithm 1 has no weight decay: (ii) has its mean over the steps,
-(i) leaves it out, for it is no difference between clients. p_k are the schedule's weights, where the paper
-has 1/K; OpenFGL weighs the models so but not the controls, which then no longer correct towards the
-weighted objective (`control_weights = "uniform"`).
+Departures: the local steps are the schedule's. (ii) is a mean gradient only with plain descent,
+`optimiser = "sgd"`. With Adam, (ii) is kept as in OpenFGL; (i) has the gradient's scale with both.
+Algorithm 1 has no weight decay. (ii) contains its mean over the steps; (i) leaves it out, since it does not
+differ between clients. p_k are the schedule's weights, where the paper has 1/K. OpenFGL weighs the models
+with p_k but the controls evenly, so that they no longer correct towards the weighted objective
+(`control_weights = "uniform"`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ CONTROL = "control"
 @dataclass(frozen=True)
 class ScaffoldOptions(Options):
     server_rate: Positive = tunable(1.0, log=(0.1, 2))
-    """η_g, positive; 1 takes the clients' mean, as the paper's experiments do."""
+    """η_g, the server's learning rate, positive; 1 takes the clients' mean, as the paper's experiments do."""
     control: Literal["steps", "gradient"] = tunable("steps", choices=("steps", "gradient"))
-    """The new c_k. `steps`: (ii), from the local steps; `gradient`: (i), at what was received."""
+    """How clients compute their control: from local `steps`, or as the `gradient` at the received model."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
-    """Clients' weights in c: those of the models, or 1/K (OpenFGL)."""
+    """Clients' weights in the server's control c: the models' weights, or 1/K (OpenFGL)."""
 
 
 class CorrectedMethod(FederatedMethod):
-    """FedAvg whose local steps are corrected by mean gradients, read off how far clients went in a round."""
+    """Base of methods that correct local steps by mean gradients, estimated from a round's updates."""
 
     labelled_outputs_only = True
 
@@ -79,7 +79,7 @@ class CorrectedMethod(FederatedMethod):
     tasks=BOTH_TASKS,
 )
 class Scaffold(CorrectedMethod):
-    """FedAvg with a control on either side."""
+    """FedAvg with controls at the clients and at the server."""
 
     options: ScaffoldOptions
     client_state = ("control", "server_control")
@@ -89,9 +89,9 @@ class Scaffold(CorrectedMethod):
     server_control: Parameters
     """c as last received, name → (1, …)."""
     heard: Parameters
-    """c_k as the server heard it last, name → (K, …)."""
+    """c_k as the server last received it, name → (K, …)."""
     gradient: Parameters
-    """∇F_k at what was received, name → (K, …); kept for (i) alone."""
+    """∇F_k at the received model, name → (K, …); only kept for (i)."""
 
     def build(self) -> None:
         super().build()
@@ -100,8 +100,8 @@ class Scaffold(CorrectedMethod):
         self.server_control = {name: torch.zeros_like(value) for name, value in self.received.items()}
 
     def train_round(self) -> Tensor:
-        """w_k ← w_k − η (∇F_k − c_k + c) in every epoch; the first one's gradient is that at what was
-        received."""
+        """w_k ← w_k − η (∇F_k − c_k + c) in every epoch. The first epoch's ∇F_k is the one at the received
+        model."""
         loss, self.gradient = torch.zeros((), device=self.device), {}
         for _ in local_epochs(self):
             loss = backward(self)
@@ -120,7 +120,7 @@ class Scaffold(CorrectedMethod):
         """The model, and c_k by (i) or (ii)."""
         for name, control in self.control.items():
             if self.options.control == "gradient":
-                # A parameter that no loss reached has none.
+                # A parameter that no loss depends on has no gradient.
                 new = self.gradient[name] if name in self.gradient else torch.zeros_like(control)
             else:
                 new = control - self.server_control[name] + self.mean_gradient(name)
@@ -128,7 +128,7 @@ class Scaffold(CorrectedMethod):
         return {**super().send(), **prefixed(CONTROL, self.control)}
 
     def aggregate(self, sent: Message) -> Message:
-        """w_s + η_g Σ_k p_k (w_k − w_s), and c, the mean of the c_k heard last."""
+        """w_s + η_g Σ_k p_k (w_k − w_s), and c, the mean of the c_k last received."""
         rate, uniform = self.options.server_rate, self.options.control_weights == "uniform"
         weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
         controls = unprefixed(CONTROL, sent)

@@ -1,8 +1,8 @@
-"""AdaFGL: FedAvg first; then every client learns alone, from its graph and what the common model says of it.
+"""AdaFGL: FedAvg first; then every client trains alone on its graph and the common model's predictions.
 
 Li et al., AdaFGL: A New Paradigm for Federated Node Classification with Topology Heterogeneity, ICDE 2024.
-First step: FedAvg. The last model is the extractor; P is the softmax of its logits. Second step, with A and
-X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i = j:
+First step: FedAvg. The last model is the extractor; P is the softmax of its logits. In the second step A and
+X are one client's, and cos(Z)_ij is the cosine of softmax z_i and softmax z_j, 0 for i = j:
 
     B = 1[cos(P) > 0.999],  Ā = αA + (1 − α)B + I, normalised as in a GCN,  X̃ = [X, ĀX, …, Ā^L X]
     homophilous:   z = MLP(X̃),  loss CE(z) + mean (z − P)²,  ŷ = ½ (softmax z + softmax P)
@@ -14,24 +14,23 @@ X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i
     HCS = accuracy of label propagation from half of the client's training nodes on the other half
     predicted: HCS · ŷ homophilous + (1 − HCS) · ŷ heterophilous
 
-Models travel in the first step alone. A client that is absent in one of its rounds is not in that round's
-average; in a round of the second it takes no steps, where stragglers take all. Its P is of the model that it
-holds when the second step begins. A schedule without a second step is FedAvg.
+Models are exchanged only in the first step. A client that is absent in one of its rounds is not in that
+round's average. In a round of the second step absent clients take no steps, and stragglers take all. P comes
+from the model that a client holds when the second step begins. Without a second step this is FedAvg.
 
-Departures: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
-and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
-OpenFGL's, which has α = 0.5 and β = 0, and what a summary of the paper describes. P is of the last round's
-model, as in the paper's abstract; the code has that of best validation. The code's 100 rounds of three epochs
-come before 200 epochs alone; here both steps share the schedule's rounds, half of them each as in OpenFGL,
-and a round of the second is `epochs` steps. P goes through a softmax once more in cos(P) and in ŷ, as in the
-code. The extractor is the setting's network, whose Adam keeps its state; the code's default is a ChebNet on
-[X ‖ ÂX] with a new Adam in each round. X is what the extractor reads. P and the homophily are those of
-classes: it predicts no links.
+Departures: the formulas were read in the authors' code (github.com/xkLi-Allen/AdaFGL). It trains and uses
+only one part, the homophilous one if HCS ≥ 0.9 (`combine = "threshold"`). The mixture is OpenFGL's, which has
+α = 0.5 and β = 0; a summary of the paper describes it too. P comes from the last round's model, as in the
+paper's abstract; the code takes the model of best validation. The code trains 100 rounds of three epochs,
+then 200 epochs alone. Here both steps share the schedule's rounds, by default half each as in OpenFGL, and a
+round of the second is `epochs` steps. P passes a second softmax in cos(P) and in ŷ, as in the code. The
+extractor is the backbone, whose Adam keeps its state; the code's default is a ChebNet on [X ‖ ÂX] with a new
+Adam in each round. X is the extractor's input. Links are not predicted, since P and HCS need classes.
 
-X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
-which lie side by side. B holds the squares of the clients' sizes, padded to the largest; R is made row by row
-(`messages.py`). In a step of training z₃ is computed for the training nodes alone, of which its loss is; M
-needs all pairs.
+X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the concatenated weights of
+all networks. B is stored as one square matrix for each client, padded to the largest; R is computed row by
+row (`messages.py`). A training step computes z₃ only for the training nodes, which its loss reads; M needs
+all pairs.
 """
 
 from __future__ import annotations
@@ -60,29 +59,29 @@ from fedsub.methods.tasks import NodeClassification
 
 PREFIX = "personal"
 STEPS = 10
-"""Of label propagation."""
+"""Steps of label propagation."""
 SPREAD = 0.5
-"""κ, the neighbours' share in a step of it."""
+"""κ, the neighbours' share in a step of label propagation."""
 
 
 @dataclass(frozen=True)
 class AdaFGLOptions(Options):
     federated: PositiveShare = tunable(0.5, linear=(0.25, 0.75))
-    """Share of the rounds that is the first step's, at least one round; 1 is FedAvg."""
+    """Share of the rounds that belong to the first step, at least one round; 1 is FedAvg."""
     epochs: Count = 4
     """Steps of a client in a round of the second step."""
     combine: Literal["mixture", "threshold"] = "mixture"
-    """Both parts weighted by HCS, or the one that HCS chooses (the authors' code)."""
+    """Prediction: both parts weighted by HCS, or only the part that HCS selects (the authors' code)."""
     threshold: Share = 0.9
-    """HCS from which a client is homophilous."""
+    """Homophily HCS from which a client counts as homophilous."""
     alpha: Share = tunable(0.05, log=(0.01, 0.5))
-    """α, the client's own edges in Ā."""
+    """α, weight of the client's own edges in Ā."""
     beta: Share = tunable(0.2, linear=(0.05, 0.8))
-    """β, the extractor's likeness in R."""
+    """β, weight in R of whether the extractor predicts the same at two nodes."""
     hops: Count = 3
-    """L."""
+    """L, number of propagations with Ā."""
     width: Count = 64
-    """Of the hidden layers."""
+    """Width of the hidden layers."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.federated == 1:
@@ -100,9 +99,9 @@ class AdaFGLOptions(Options):
     predicts_with="its extractor",
 )
 class AdaFGL(FederatedMethod):
-    """FedAvg, then networks of the clients' own: parameters named `personal.<part>.…`, never sent.
+    """FedAvg, then personal networks: parameters named `personal.<part>.…`, never sent.
 
-    `extras`: `homophily`, the clients' mean HCS, where there was a second step.
+    `extras`: `homophily`, the clients' mean HCS, if there was a second step.
     """
 
     options: AdaFGLOptions
@@ -110,15 +109,15 @@ class AdaFGL(FederatedMethod):
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
-    """Rounds of the first step."""
+    """Number of rounds of the first step."""
     prior: Tensor | None = None
     """P, (n, C); None in the first step."""
     homophily: Tensor
-    """(K,) HCS, where there is a second step."""
+    """(K,) HCS; zeros without a second step."""
     networks: Personal | None = None
-    """What the second step computes, made of both."""
+    """The second step's networks, built from P and HCS."""
     heads: Heads
-    """Of the forward pass just made in the second step."""
+    """Outputs of the parts in the last forward pass of the second step."""
 
     def build(self) -> None:
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
@@ -128,7 +127,7 @@ class AdaFGL(FederatedMethod):
             self.homophily = homophily(self.federation, self.task, self.generator, self.device)
 
     def initial_parameters(self) -> Parameters:
-        """FedAvg's start, and the same networks of the second step for every client."""
+        """FedAvg's start, and equal networks of the second step for all clients."""
         options, clients = self.options, self.federation.clients
         shared = super().initial_parameters()
         width, classes = self.federation.width, self.task.width
@@ -136,7 +135,7 @@ class AdaFGL(FederatedMethod):
         return shared | prefixed(PREFIX, stack(own, clients, self.device))
 
     def train_round(self) -> Tensor:
-        """FedAvg's, or the steps that every client takes alone; returns the last one's loss, ()."""
+        """Train as FedAvg, or take the second step's local steps; return the last step's loss, ()."""
         if self.round_number <= self.federated_rounds:
             return super().train_round()
         if self.prior is None:
@@ -159,32 +158,32 @@ class AdaFGL(FederatedMethod):
         return self.networks
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
+        """The extractor's outputs, or the logarithms of the probabilities that the parts predict; (n, C)."""
         if self.personal is None:
             return super().logits(dropout)
         self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
         return self.personal.predicted(self.heads)
 
     def objective(self, logits: Tensor) -> Tensor:
-        """Sum over clients of the losses of the parts that they train, ()."""
+        """Sum over clients of the losses of their parts, ()."""
         if self.personal is None:
             return super().objective(logits)
         each = {name: self.task.client_loss(head) for name, head in self.heads.items()}
         return self.personal.loss(self.heads, each)
 
     def send(self) -> Message:
-        """FedAvg's in the first step, nothing in the second."""
+        """FedAvg's message in the first step, nothing in the second."""
         return {} if self.round_number > self.federated_rounds else super().send()
 
 
 def homophily(
     federation: Federation, task: NodeClassification, generator: torch.Generator, device: torch.device
 ) -> Tensor:
-    """HCS: each client's accuracy on half of its training nodes of labels spread from the other half, (K,) in
-    [0, 1]; 0 for a client without training nodes.
+    """HCS, (K,) in [0, 1]: accuracy of labels propagated from half of a client's training nodes to the
+    others.
 
-    The smaller half, drawn by `generator`, are seeds S; Y⁰ is one-hot on S, 1/C elsewhere. Ten times:
-    Y ← κ Â Y + (1 − κ) Y⁰, then Y[S] += Y⁰[S].
+    The seeds S are the smaller half, drawn by `generator`; Y⁰ is one-hot on S, 1/C elsewhere. Ten times:
+    Y ← κ Â Y + (1 − κ) Y⁰, then Y[S] += Y⁰[S]. A client without training nodes has 0.
     """
     seed, held_out = halves(task, generator)
     rows = task.train[seed]
@@ -201,8 +200,8 @@ def homophily(
 
 
 def halves(task: NodeClassification, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Places among the training nodes of the seeds and of the others: of every client's nodes, in the order
-    of one random permutation of all, the first ⌊m_k / 2⌋ are seeds."""
+    """Positions of the seeds and of the other nodes among the training nodes. In one random permutation of
+    all training nodes, the first ⌊m_k / 2⌋ of client k are its seeds."""
     order = torch.randperm(len(task.train), generator=generator).to(task.train.device)
     client = task.client[task.train[order]]
     client, grouped = client.sort(stable=True)

@@ -1,12 +1,12 @@
-"""The part of AdaFGL in which all nodes of a client send to each other, without a square of them.
+"""AdaFGL's dense message passing between all nodes of a client, without storing the m × m matrix R.
 
-With R_ij = βB_ij + (1 − β)⟨u_i, u_j⟩, 0 for i = j, u the softmax of z at length one, and
+R_ij = βB_ij + (1 − β)⟨u_i, u_j⟩, 0 for i = j, where u is softmax z divided by its length. Then
 
-    U_i = Σ_j (R_ij − μ) z_j over those with R_ij > μ,   V_i = Σ_j R_ij z_j over the others:
+    U_i = Σ_j (R_ij − μ) z_j over j with R_ij > μ,   V_i = Σ_j R_ij z_j over the other j,
     max(R', 0) Z = Z + U / (M − μ),   max(−R', 0) Z = V / μ
 
-By torch's operations R and what is made of it are (K, m, m) numbers each, written and read. The compiled
-passes make a row of R, use it and let it go, and make it again on the way back.
+With torch's operations R and its derived matrices are (K, m, m) each. The compiled passes compute one row
+of R, use it and discard it; the backward pass computes it again.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
 
 ALIKE = 0.999
-"""Cosine above which two predictions are the same."""
+"""Cosine above which two predictions count as equal."""
 SMALLEST = 1e-12
 
 
 def unit_softmax(z: Tensor) -> Tensor:
-    """Rows of softmax z, of length one, whose products are cosines; (n, C)."""
+    """Rows of softmax z divided by their lengths, so that their products are cosines; (n, C)."""
     return functional.normalize(z.softmax(dim=1), dim=1)
 
 
 def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
-    """B of P, (n, C): (K, m, m) bool with m nodes of the largest client, symmetric whichever way rounding
-    goes."""
+    """B for P (n, C): (K, m, m) bool, m the nodes of the largest client; exactly symmetric in spite of
+    rounding."""
     unit = segments.pad(unit_softmax(prior))
     alike = torch.empty(*unit.shape[:2], segments.longest, dtype=torch.bool, device=unit.device)
-    # Once, and one client after the other: of all together the cosines may be more than there is memory.
+    # One client after the other: the cosines of all clients at once may not fit in memory.
     for square, own in zip(alike, unit, strict=True):
         near = own @ own.T > ALIKE
         torch.logical_and(near, near.T.contiguous(), out=square)
@@ -48,30 +48,30 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Receivers:
-    """Nodes to which messages of all nodes go, at most q of a client."""
+    """The r nodes that receive messages, at most q of a client."""
 
     rows: Tensor
-    """(r,) among n, ascending."""
+    """(r,) rows among the n nodes, ascending."""
     segments: Segments
-    """Of the r rows."""
+    """The clients' segments of the r rows."""
 
 
 class Messages:
-    """z₃ of Z."""
+    """Computes z₃ from Z."""
 
     def __init__(self, alike: Tensor, beta: float, segments: Segments) -> None:
         """`alike` is B, (K, m, m) bool."""
         self.alike, self.beta, self.segments = alike, beta, segments
         self.count = torch.stack([square.count_nonzero() for square in alike])
-        """(K,) ones in B."""
+        """(K,) number of ones in B."""
         self.everyone = self.receivers(torch.arange(segments.rows, device=alike.device))
 
     def receivers(self, rows: Tensor) -> Receivers:
-        """Of rows, (r,) ascending."""
+        """`Receivers` for the given rows, (r,) ascending."""
         return Receivers(rows, self.segments.among(rows))
 
     def __call__(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
-        """z₃ of Z for the receivers, Z for others, (n, C) each; `slope` (K, 1) is φ's.
+        """z₃ for the receivers, Z for other nodes, (n, C); `slope` (K, 1) is φ's.
 
         With U' = max(R', 0) Z and V' = max(−R', 0) Z, φ(R')Z = U' − slope · V' and φ(−R')Z = V' − slope · U'.
         """
@@ -91,15 +91,15 @@ class Messages:
         return z.index_copy(0, receivers.rows, found)
 
     def _mean(self, unit: Tensor) -> Tensor:
-        """μ, (K,): Σ_ij ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩. In float64, for R − μ may be small
-        beside μ."""
+        """μ, (K,). The sum of ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩, in float64, since R − μ may
+        be small compared with μ."""
         unit = unit.double()
         cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
         sizes = self.segments.sizes.square().clamp(min=1).to(unit)
         return ((self.beta * self.count + (1 - self.beta) * cosines) / sizes).float()
 
     def _top(self, unit: Tensor, padded: Tensor) -> Tensor:
-        """M, (K,), whose gradient goes to one of the pairs that reach it."""
+        """M, (K,); its gradient goes to one of the pairs that attain the maximum."""
         client = torch.arange(len(padded), device=unit.device)
         with torch.no_grad():
             node, other = self._highest(unit, padded)
@@ -108,7 +108,7 @@ class Messages:
         return (self.beta * alike + (1 - self.beta) * cosine) * (node != other)
 
     def _highest(self, unit: Tensor, padded: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each client two nodes with the highest R, (K,) each; one twice where it has no two."""
+        """A pair of nodes with the highest R in each client, (K,) each; one node twice if it is alone."""
         if kernels.compiled(unit):
             found = torch.zeros(2, self.segments.clients, dtype=torch.int64)
             _find_highest(self.arrays(unit), *found.numpy())
@@ -140,7 +140,7 @@ class Messages:
     # -------------------------------------------------------- by compiled passes
 
     def arrays(self, unit: Tensor) -> Likeness:
-        """What every pass makes R of."""
+        """The arrays from which every pass computes R."""
         ends = self.segments.ends.numpy()
         unit = unit.detach().contiguous()
         shares = np.float32(self.beta), np.float32(1 - self.beta)
@@ -149,12 +149,12 @@ class Messages:
 
 
 class Likeness(NamedTuple):
-    """R of all clients, in its parts."""
+    """The arrays from which R of all clients is computed."""
 
     unit: np.ndarray
     """u, (n, C)."""
     across: np.ndarray
-    """Its transpose."""
+    """uᵀ, (C, n)."""
     alike: np.ndarray
     """B, (K, m, m)."""
     beta: np.float32
@@ -163,7 +163,7 @@ class Likeness(NamedTuple):
     starts: np.ndarray
     """(K,) first row of each client."""
     ends: np.ndarray
-    """(K,) row behind its last."""
+    """(K,) one past the last row of each client."""
 
 
 class _Sums(torch.autograd.Function):
@@ -196,8 +196,8 @@ def _across(h: Tensor) -> np.ndarray:
 
 @compile_pass
 def _make_row(likeness: Likeness, client: int, node: int, first: int, row: np.ndarray) -> None:
-    """R of one of a client's nodes and its nodes from the first on, (m,); `node` and `first` count from the
-    client's start."""
+    """Write R between one node and the client's nodes from `first` on to `row`, (m,); `node` and `first`
+    count from the client's start."""
     start, unit, across = likeness.starts[client], likeness.unit, likeness.across
     row, same = row[first:], likeness.alike[client, node, first:]
     for other in range(len(row)):
@@ -211,7 +211,7 @@ def _make_row(likeness: Likeness, client: int, node: int, first: int, row: np.nd
 
 @compile_pass
 def _find_highest(likeness: Likeness, node: np.ndarray, other: np.ndarray) -> None:
-    """Two of each client's nodes with the highest R, counted from its first, to `node` and `other`, (K,)."""
+    """Write each client's two nodes with the highest R, counted from its first, to `node`, `other` (K,)."""
     room = np.empty(likeness.alike.shape[1], np.float32)
     for client in range(len(likeness.starts)):
         best, row = np.float32(0), room[: likeness.ends[client] - likeness.starts[client]]
@@ -228,7 +228,7 @@ def _find_highest(likeness: Likeness, node: np.ndarray, other: np.ndarray) -> No
 
 @compile_pass
 def _part(row: np.ndarray, mean: np.float32, near: np.ndarray, far: np.ndarray) -> None:
-    """R − μ where R > μ to `near`, R elsewhere to `far`, zeros besides; (m,) each."""
+    """Write R − μ where R > μ to `near`, and R elsewhere to `far`; all other entries are zero, (m,) each."""
     for other in range(len(row)):
         is_near = row[other] > mean
         near[other] = row[other] - mean if is_near else np.float32(0)
@@ -245,7 +245,7 @@ def _sum_messages(
     above: np.ndarray,
     below: np.ndarray,
 ) -> None:
-    """U and V, (r, C), of receivers of these clients, (r,) each; `messages` is Z transposed, (C, n)."""
+    """U and V, (r, C), for nodes `receiver` of `client`, (r,) each; `messages` is Z transposed, (C, n)."""
     room = np.empty((3, likeness.alike.shape[1]), np.float32)
     for index in range(len(receiver)):
         own = client[index]
@@ -275,8 +275,8 @@ def _sum_messages_backward(
     to_messages: np.ndarray,
     to_mean: np.ndarray,
 ) -> None:
-    """Adds what `_sum_messages` hands back of U's and V's gradients, (r, C) each: that for u is parted into
-    those by its rows, (n, C), and by its columns, (C, n)."""
+    """Add the gradients that `_sum_messages` returns for U's and V's gradients, (r, C) each. The gradient of
+    u is split into one for its rows, (n, C), and one for its transpose, (C, n)."""
     unit, across = likeness.unit, likeness.across
     room = np.empty((6, likeness.alike.shape[1]), np.float32)
     for index in range(len(receiver)):

@@ -1,4 +1,4 @@
-"""The networks that AdaFGL's clients train alone, for K clients at once."""
+"""AdaFGL's personal networks of the second step, for K clients at once."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Heads = dict[str, Tensor]
 SMOOTHED = ("homophilous", "smoothed", "messages")
 """Networks that read X̃; `features` reads X."""
 FIRST = "first.weight"
-"""The first layers of all networks side by side, (K, d, …): X is multiplied once, and no copy of the weights,
-the most of a round's numbers, is made for it. For each power of Ā the columns of those in `SMOOTHED`, then
-those of `features`."""
+"""Parameter that concatenates the first layers of all networks, (K, d, …): X is multiplied once, without
+copying these weights, which are most of a round's data. Columns: for each power of Ā those of the networks in
+`SMOOTHED`, then those of `features`."""
 LAYERS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
 SLOPES = {"homophilous": "homophilous", "smoothed": "plain", "messages": "messages", "features": "plain"}
-"""Whose PReLU a network has: `features` and `smoothed` share one, as in the authors' code."""
+"""Network → the PReLU it uses; `features` and `smoothed` share one, as in the authors' code."""
 SLOPE = 0.25
-"""Of a PReLU at the start, torch's default."""
+"""Initial slope of a PReLU, torch's default."""
 
 
 def personal_start(
     width: int, hops: int, hidden: int, classes: int, generator: torch.Generator
 ) -> Parameters:
-    """One client's start: Xavier's times √2 with zero bias, and a slope for each PReLU."""
+    """One client's initial parameters: Xavier's times √2 with zero bias, and a slope for each PReLU."""
     parameters: Parameters = {}
     for net, layers in LAYERS.items():
         inner = width if net == "features" else (hops + 1) * width
@@ -49,7 +49,7 @@ def personal_start(
 
 
 class Personal:
-    """The second step's networks on n nodes; the parameters are the caller's."""
+    """The second step's networks on n nodes; the caller holds the parameters."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Personal:
         beta: float,
         hops: int,
     ) -> None:
-        """`prior` is P, (n, C); `share` (K,) the homophilous part's share in each client's prediction;
-        `trained` the rows of the training nodes."""
+        """`prior` is P, (n, C); `share`, (K,), is the homophilous part's weight in each client's prediction;
+        `trained` are the rows of the training nodes."""
         self.inputs, self.segments = inputs, inputs.segments
         self.prior, self.share = prior, share
         self.hops = hops
@@ -74,8 +74,8 @@ class Personal:
         self.trained = self.messages.receivers(trained)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
-        """The parts that some client predicts with; where they are trained on, z₃ of the training nodes, of
-        which the loss is, and Z of others."""
+        """Outputs of the parts that some client predicts with. In training z₃ is computed only for the
+        training nodes, which the loss reads; other nodes have Z."""
         nets = [name for name in LAYERS if name == "homophilous" and bool((self.share > 0).any())]
         if bool((self.share < 1).any()):
             nets += [name for name in LAYERS if name != "homophilous"]
@@ -87,7 +87,7 @@ class Personal:
         return found
 
     def _first(self, parameters: Weights, nets: list[str]) -> Heads:
-        """X̃ W or X W of the networks' first layers, (n, width) each, from one product with X."""
+        """X̃ W or X W for the networks' first layers, (n, width) each, from one product with X."""
         smoothed = [name for name in SMOOTHED if name in nets]
         product, powers = self.inputs.features.times(parameters[FIRST]), self.hops + 1
         width = product.shape[1] // (len(SMOOTHED) * powers + 1)
@@ -102,7 +102,7 @@ class Personal:
         return dict(zip(smoothed, outputs, strict=True)) | {"features": plain}
 
     def _layers(self, h: Tensor, parameters: Weights, net: str, dropout: Dropout | None) -> Tensor:
-        """The network after its first product, (n, C)."""
+        """Output of a network, (n, C), from the product `h` of its first layer."""
         slope = parameters[f"slope.{SLOPES[net]}"].index_select(0, self.segments.client)
         h = add_bias(h, parameters[f"{net}.0.bias"], self.segments)
         for index in range(1, LAYERS[net]):
@@ -125,8 +125,8 @@ class Personal:
         return total.clamp(min=SMALLEST).log()
 
     def loss(self, heads: Heads, each: Heads) -> Tensor:
-        """Sum over clients, (), of the cross-entropies `each` (K,) and of the mean square of z − P, of the
-        parts that a client predicts with."""
+        """Sum over clients, (), of the losses of the parts that a client predicts with: the cross-entropies
+        `each` (K,), and for the homophilous part also the mean square of z − P."""
         losses = {name: loss * (self.share < 1) for name, loss in each.items()}
         if "homophilous" in heads:
             gap = (heads["homophilous"] - self.prior).square().mean(dim=1, keepdim=True)

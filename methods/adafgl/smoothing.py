@@ -1,11 +1,10 @@
-"""Products with AdaFGL's Ā that do not pass over its square.
+"""Products with AdaFGL's Ā that do not read all of its m × m entries.
 
     Ā = D^−½ (αA + (1 − α)B + I) D^−½ = D^−½ (α(A + I) + (1 − α)(B + I)) D^−½
 
-A + I has few entries. B + I has many, but nodes of which the same is predicted have nearly the same row. In
-an order in which each node is followed by the one left whose prediction is nearest, a row of the product is
-the one before plus what the few entries say in which the two differ: on the graphs tried 0.6 to 2 % of a
-square.
+A + I has few entries. B + I has many, but nodes with nearly equal predictions have nearly equal rows. In an
+order where each node is followed by the remaining node of the nearest prediction, a row of the product is the
+previous row plus the terms of the entries in which the two differ: on the graphs tried 0.6 to 2 % of all.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ class Smoothing:
     def __init__(
         self, graph: dgl.DGLGraph, alike: Tensor, predicted: Tensor, alpha: float, segments: Segments
     ) -> None:
-        """`alike` is B, (K, m, m) bool, symmetric; nodes whose rows of `predicted`, (n, C), are near have
-        rows there that differ little."""
+        """`alike` is B, (K, m, m) bool, symmetric; nodes with near rows of `predicted`, (n, C), have rows of
+        B that differ little."""
         self.segments = segments
         self.looped = with_self_loops(graph)
         source, target = (end.to(alike.device) for end in self.looped.edges())
-        # One client after the other: numbers in place of bits, of all, may be more than there is memory.
+        # One client after the other: an int32 copy of all clients' matrices at once may not fit in memory.
         counts = torch.stack([square.sum(dim=1, dtype=torch.int32) for square in alike])
         far = segments.unpad(counts.unsqueeze(2)).squeeze(1) + 1
         near = torch.bincount(target, minlength=segments.rows)
         self.scale = (alpha * near + (1 - alpha) * far).rsqrt()
         """(n,) the diagonal of D^−½."""
         self.weight = alpha * self.scale[source] * self.scale[target]
-        """(edges,) of A + I."""
+        """(edges,) weights of A + I in Ā."""
         self.order, self.changes = _chain(alike, predicted, (1 - alpha) * self.scale.double(), segments)
 
     def __call__(self, h: Tensor) -> Tensor:
         return propagate(self.looped, h, self.weight) + _Far.apply(h, self)
 
     def far(self, h: Tensor) -> Tensor:
-        """The part of B + I, summed in float64, lest errors add up along the order."""
+        """The term of B + I, (n, width), summed in float64 so that rounding errors do not accumulate."""
         if not kernels.compiled(h):
             total = self.segments.pad(kernels.sparse_product(self.changes, h.double())).cumsum(dim=1)
             total = self.segments.unpad(total) * self.scale[self.order].unsqueeze(1)
@@ -74,7 +73,7 @@ class _Far(torch.autograd.Function):
 
 def _chain(alike: Tensor, predicted: Tensor, scale: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
     """The order of the rows, (n,), client by client, and the (n, n) matrix of the differences in B + I
-    between each and the one before, columns times `scale`, (n,)."""
+    between each row and the previous one, its columns multiplied by `scale`, (n,)."""
     order, rows, columns, values = [], [], [], []
     sizes = segments.sizes.tolist()
     starts = (segments.sizes.cumsum(0) - segments.sizes).tolist()
@@ -95,7 +94,7 @@ def _chain(alike: Tensor, predicted: Tensor, scale: Tensor, segments: Segments) 
 
 
 def _nearest_next(distance: np.ndarray) -> np.ndarray:
-    """Rows of which each is followed by the nearest left, from the first on; `distance` is (m, m)."""
+    """Order that starts at row 0 and goes on to the nearest remaining row, (m,); `distance` is (m, m)."""
     order = np.zeros(len(distance), dtype=np.int64)
     taken = np.zeros(len(distance), distance.dtype)
     for place in range(1, len(order)):
@@ -115,7 +114,7 @@ def _sum_along(
     h: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """out[order[i]] = scale[order[i]] · Σ over the client's j ≤ i of row j of the CSR matrix times h; h, out
+    """out[order[i]] = scale[order[i]] · Σ_j (row j of the CSR matrix) · h over the client's j ≤ i; h, out
     (n, width)."""
     total, start = np.empty(h.shape[1]), 0
     for size in sizes:

@@ -1,26 +1,26 @@
 """FedCog: exact graph convolution over coupled graphs.
 
-Lei et al., Federated Learning over Coupled Graphs, IEEE TPDS 2023. A propagation is split in three:
+Lei et al., Federated Learning over Coupled Graphs, IEEE TPDS 2023. A propagation has three steps:
     internal: ĥ_u = Σ_{v ∈ N_i(u)} β_v h_v at the nodes (self-loop included) and at the stand-ins
               that a client keeps for its neighbours at other clients, β_v = (1 + d_v)^(−1/2)
-    travel:   a stand-in's value goes to the client that owns the node
+    travel:   a stand-in's value is sent to the client that owns the node
     border:   h_u = (1 + d_u)^(−1/2) (ĥ_u + Σ arrived)
-which is Â h on the whole graph (theorem 1). The variants (section 4.3), L hops, X the features:
+Together they give Â h on the whole graph (theorem 1). Variants (section 4.3), L hops, X the features:
     sgc     H = Â^L X, once before training
     appnp   h ← (1 − α) Â h + α X, once
     gbp     H = Σ_l α (1 − α)^l P^l X, P = D̃^(−r) Ã D̃^(r−1), once
     gprgnn  H = Σ_l γ_l Â^l X, propagated once, γ learned and averaged like the weights
     gcn     relu(Â h W) in every layer, with an exchange in every step, forwards and backwards: client
             k's weights get the gradient of K Σ_j p_j F_j, F_j client j's loss, and are averaged evenly
-Once propagated, a client's rows need no neighbour: training is a linear model (or one hidden layer)
+Except with gcn, the propagated rows need no neighbours: clients train a linear model (or one hidden layer)
 under FedAvg, FedDyn, FedAdagrad or FedAdam.
 
-Departures and readings:
+Departures:
 - The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
-- Of a client that is absent in a round neither models nor values travel. What was propagated once is there.
-  With gcn the stand-ins that it computes keep in training the values that they had in its last step (at first
-  zero), layer by layer, and nothing flows back through them. Evaluation asks every client.
-Others are told where they are made: `methods.fedcog.options`, `coupling.couple` and `lnnc`.
+- An absent client sends neither models nor values; values that were propagated once stay available.
+  With gcn its stand-ins keep in training, layer by layer, the values of its last step (at first zero), and no
+  gradient flows back through them. Evaluation uses every client.
+Others are described where they are made: `methods.fedcog.options`, `coupling.couple` and `coupling.exposed`.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ MEBI = 2**20
     simulation_only="clients sum over neighbours at other clients",
 )
 class FedCog(ServedMethod):
-    """A server rule over a coupled convolution.
+    """A coupled convolution trained with a server rule.
 
-    `extras`: `lnnc_edges` and `lnnc_alone`; `lnnc_pct` and `intra_edge_pct`, of the graph's undirected edges;
-    `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before training, what the channel carried;
-    `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn `propagation_mb_per_round`; per round
+    `extras`: `lnnc_edges` and `lnnc_alone`; `lnnc_pct` and `intra_edge_pct`, in % of the undirected edges;
+    `propagation_seconds` and `propagation_mb` (MB of 2^20 bytes that the channel carried before training;
+    `…_dense`, `…_sparse` and `…_nonzero` for each `wire`), with gcn `propagation_mb_per_round`; per round
     `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down);
     `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`) and `mb_ratio_to_update`.
     """
@@ -90,15 +90,15 @@ class FedCog(ServedMethod):
     coupling: Coupling
     convolution: CoupledConvolution
     training: tuple[Inputs, Tensor] | None = None
-    """What a training step reads where training nodes alone count, and their rows, (t,)."""
+    """Inputs and rows, (t,), of the training nodes, if training reads only these; else None."""
     loss_weights: Tensor
     """(K,) K p_k, weights of the clients' losses with gcn."""
     travelled: int = 0
-    """Bytes between clients in the training steps so far."""
+    """Bytes sent between clients in training steps so far."""
     last_values: list[Tensor]
-    """(S, width) of every layer, what each stand-in's client sent in its last step; if some are absent."""
+    """Of every layer (S, width), stand-ins' values in their client's last step; only if some are absent."""
     layer: int = 0
-    """Layers passed in this step."""
+    """Number of layers already computed in this step."""
 
     # ------------------------------------------------------------------ set-up
 
@@ -107,25 +107,25 @@ class FedCog(ServedMethod):
         return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
-        """The rule and the network; with gcn the p_k move into the losses and the average is a plain one."""
+        """Prepare rule and network. With gcn the losses are weighted by K p_k, and models averaged evenly."""
         self.architecture = self.options.after_propagation(self.setting.architecture)
         super().build()
         if self.kind == "gcn":
-            # The step is one of Σ p_k F_k, also for a client without training nodes of its own.
+            # Every client's step minimises Σ p_k F_k, even if it has no training nodes.
             self.loss_weights = self.shares * len(self.shares)
             self.shares = torch.full_like(self.shares, 1 / len(self.shares))
             begin_round(self, 1)
 
     @property
     def normalises(self) -> bool:
-        """Whether propagated features were layer-normalised first, with a column of ones beside them."""
+        """Whether features are layer-normalised before propagation, with a column of ones appended."""
         return self.setting.architecture.input_norm and self.kind != "gcn"
 
     def make_rule(self) -> ServerRule:
         return self.options.rule()
 
     def make_inputs(self) -> Inputs:
-        """Couple the graphs, then propagate the features (or, with gcn, leave that to every step)."""
+        """Couple the graphs and propagate the features; with gcn every step propagates instead."""
         federation = self._coupled()
         graph, features, sizes = federation.graph, federation.features, federation.sizes
         if self.kind == "gcn":
@@ -141,7 +141,7 @@ class FedCog(ServedMethod):
         return prepare(self, graph, features, sizes, convolution=unchanged)
 
     def _coupled(self) -> Federation:
-        """Apply LNNC and build the coupled graphs; returns the clients after LNNC."""
+        """Apply LNNC and build the coupled graphs; return the federation after LNNC."""
         options, protected = self.options, Protected(self.federation, 0, 0)
         if options.lnnc:
             protected = connect(self.federation, options.lnnc_isolated)
@@ -155,7 +155,7 @@ class FedCog(ServedMethod):
         return protected.federation
 
     def propagated(self) -> Matrix:
-        """The constant input of the classifier, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
+        """The classifier's constant input, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
         features = as_matrix(self.federation.features)
         if self.normalises:
             features = normalised(features)
@@ -189,8 +189,8 @@ class FedCog(ServedMethod):
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of all nodes, (n, C); in training, where only training nodes count, of those alone,
-        and zero elsewhere."""
+        """Outputs of all nodes, (n, C). In training rows are zero except at training nodes, if the loss reads
+        only these."""
         self.layer = 0
         parameters = self.parameters if self.kind == "gcn" else folded(self.parameters)
         if self.training is None or not trains(dropout):
@@ -201,8 +201,8 @@ class FedCog(ServedMethod):
         return out.new_zeros(self.federation.nodes, out.shape[1]).index_copy(0, rows, out)
 
     def clients_loss(self, logits: Tensor) -> Tensor:
-        """The sum of the clients' losses; with gcn K Σ p_k F_k, whose gradient reaches every client
-        that had a share in client k's outputs."""
+        """The sum of the clients' losses, (); with gcn K Σ p_k F_k, whose gradient reaches every client that
+        contributed to client k's outputs."""
         if self.kind != "gcn":
             return super().clients_loss(logits)
         weights = self.loss_weights
@@ -212,7 +212,7 @@ class FedCog(ServedMethod):
         return torch.dot(weights, self.task.client_loss(logits))
 
     def _travel(self, values: Tensor) -> Tensor:
-        """A training step sends each value to its owner, and its gradient back."""
+        """In a training step, count each value sent to its owner and its gradient sent back."""
         if not values.requires_grad:
             return values
         sent = unformed(*values.shape)

@@ -1,14 +1,14 @@
-"""FedCog's internal and border graphs of all clients, one propagation over them, and LNNC before it.
+"""FedCog's internal and border graphs of all clients, the propagation over them, and LNNC.
 
 Lei et al., Federated Learning over Coupled Graphs, section 4.1 (graph decoupling), eqs. (9), (10).
 
 All clients' internal graphs are one DGL graph: rows 0…n−1 are the federation's nodes, rows n…n+S−1
-the stand-ins, one for each pair of a node and another client that holds neighbours of it, sorted by
-the client that holds the stand-in. The border graphs are a second one: the same n nodes, then the S
-arrived values sorted by the node that they belong to. Between the two the stand-ins' values travel.
+the stand-ins: one for each pair of a node and another client that holds neighbours of it, sorted by
+the client that holds the stand-in. All border graphs are a second DGL graph: the same n nodes, then the S
+arrived values, sorted by the node that they belong to. Between the two steps the stand-ins' values travel.
 
-A stand-in starts at zero, so the edges from it to local nodes carry zeros in the internal step; they
-are left out, and only those towards it are kept. Degrees count them.
+A stand-in starts at zero, so edges from it to local nodes carry zeros in the internal step. They are left
+out, and only edges towards it are kept. Degrees count both.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Coupling:
     border: dgl.DGLGraph
     """n + S rows: self-connections of the nodes, and an edge from every arrived value to its node."""
     route: Tensor
-    """(S,) int64: the p-th value to arrive is the stand-in `route[p]`."""
+    """(S,) int64: the p-th arrived value comes from stand-in `route[p]`."""
     degree: Tensor
-    """(n,) float32: neighbours of each node, at its own client and elsewhere."""
+    """(n,) float32: number of neighbours of each node, at its own client and elsewhere."""
     ends: Tensor
-    """(S, 2) int64, each stand-in's client, and the one that owns the node."""
+    """(S, 2) int64: the client that holds each stand-in, and the client that owns its node."""
     edges: tuple[int, int]
-    """Undirected edges inside clients, and directed ones from another client's node."""
+    """Number of undirected edges inside clients, and of directed edges from other clients' nodes."""
 
     @property
     def nodes(self) -> int:
@@ -54,13 +54,13 @@ class Coupling:
 
     @property
     def stand_ins(self) -> int:
-        """Number of stand-ins S: rows that one propagation sends between clients."""
+        """Number of stand-ins S, the rows that one propagation sends between clients."""
         return len(self.route)
 
 
 def couple(federation: Federation) -> Coupling:
-    """Build both graphs. Where clients overlap, the first holder of a node speaks for it to every
-    client that has none of its copies (the paper has no overlap)."""
+    """Build both graphs. If clients overlap, the first holder of a node represents it at every client without
+    a copy (the paper has no overlap)."""
     graph = federation.graph
     nodes = federation.nodes
     client = federation.client.numpy()
@@ -92,9 +92,9 @@ def couple(federation: Federation) -> Coupling:
 
 
 def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (far, near) of each edge between a node and a neighbour that its client does not hold.
+    """Rows (far, near) of each edge from a neighbour that the node's client does not hold.
 
-    Where clients overlap, `far` is the neighbour's first copy.
+    If clients overlap, `far` is the neighbour's first copy.
     """
     origin = federation.origin.numpy()
     if len(distinct(origin)) == len(origin):
@@ -116,15 +116,15 @@ class CoupledConvolution:
     """h ← D̃^(−r) Ã D̃^(r−1) h over the coupled graphs in three steps; r = 1/2 is Â h.
 
     Eqs. (16), (17) as printed: β_v = (1 + d_v)^(r−1) in the internal step, γ_u = (1 + d_u)^(−r) in the border
-    one. The paper's text names D̃^(r−1) Ã D̃^(−r), the same with r turned into 1 − r.
+    step. The paper's text gives D̃^(r−1) Ã D̃^(−r), the same with 1 − r for r.
     """
 
     coupling: Coupling
     exponent: float = 0.5
-    """r."""
+    """r, exponent of the degrees."""
     device: torch.device | str = "cpu"
     on_travel: Travel | None = None
-    """Called with the stand-ins' values, (S, width), when they travel; returns those that arrive."""
+    """Called with the stand-ins' values, (S, width), when they are sent; returns the arriving values."""
 
     @cached_property
     def internal_weight(self) -> Tensor:
@@ -140,7 +140,7 @@ class CoupledConvolution:
 
     @cached_property
     def route(self) -> Tensor:
-        """Where the arriving values come from, (S,), on the device."""
+        """`Coupling.route`, (S,), on the device."""
         return self.coupling.route.to(self.device)
 
     def __call__(self, h: Tensor) -> Tensor:
@@ -153,33 +153,33 @@ class CoupledConvolution:
         return propagate(self.coupling.border, joined, self.border_weight)[:nodes]
 
     def travel(self, values: Tensor) -> Tensor:
-        """Hand each stand-in's value to the client that owns its node; (S, width) both ways."""
+        """Send each stand-in's value to the client that owns its node; (S, width) → (S, width)."""
         if self.on_travel is not None:
             values = self.on_travel(values)
         return values.index_select(0, self.route)
 
 
 _ROWS = 2048
-"""Nodes whose similarities are held at once."""
+"""Number of nodes whose similarities are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Protected:
-    """A federation after LNNC, and what LNNC did."""
+    """A federation after LNNC, and counts of what LNNC did."""
 
     federation: Federation
     edges: int
-    """Undirected edges added; two nodes that chose each other share one."""
+    """Number of undirected edges added; two nodes that chose each other share one."""
     alone: int
-    """Nodes that have external neighbours and are their client's only node: nothing to join them to."""
+    """Number of exposed nodes that are their client's only node, so that they cannot be joined."""
 
 
 def exposed(federation: Federation, isolated: bool = False) -> np.ndarray:
-    """Nodes with neighbours at other clients only, (n,) bool: those could solve for their features (the
-    necessary condition of Theorem 2).
+    """Nodes with neighbours only at other clients, (n,) bool: these clients could solve for their features
+    (the necessary condition of Theorem 2).
 
-    The paper's condition N(u) ⊆ V* holds for a node without any neighbour too; such a node sends nothing, so
-    joining it protects nothing. With `isolated` it counts nonetheless.
+    The paper's condition N(u) ⊆ V* also holds for a node without neighbours. Such a node sends nothing, so
+    joining it protects nothing; it only counts with `isolated`.
     """
     inside = federation.graph.in_degrees().numpy()
     outside = np.bincount(external_edges(federation)[1], minlength=federation.nodes)
@@ -187,8 +187,8 @@ def exposed(federation: Federation, isolated: bool = False) -> np.ndarray:
 
 
 def connect(federation: Federation, isolated: bool = False) -> Protected:
-    """LNNC, local nearest neighbour connection (section 4.5): join every exposed node to the node of its own
-    client at the smallest angular distance in features, arccos(cosine)/π, before anything is propagated."""
+    """LNNC, local nearest neighbour connection (section 4.5): before propagation, join every exposed node to
+    its client's node at the smallest angular distance in features, arccos(cosine)/π."""
     rows = np.flatnonzero(exposed(federation, isolated))
     sizes = federation.sizes.numpy()
     client = federation.client.numpy()
@@ -210,7 +210,7 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
 
 
 def _nearest(federation: Federation, rows: np.ndarray) -> np.ndarray:
-    """For each of `rows` the other row of its client at the smallest angle; the first of equals."""
+    """For each of `rows` the other row of its client at the smallest angle; the first of several."""
     unit = unit_rows(as_scipy(federation.features))
     client = federation.client.numpy()
     ends = np.cumsum(federation.sizes.numpy())

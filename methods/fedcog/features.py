@@ -1,8 +1,8 @@
 """FedCog's propagation of the input features, done once before training.
 
-Bags of words stay sparse as long as that is the shorter form: the same two graphs are then applied
-as sparse matrices. Denser features go through DGL in blocks of columns, so that the stand-ins of a
-graph with many inter-edges never lie in memory in full width.
+Bags of words stay sparse while that takes less memory; the two graphs are then applied as sparse
+matrices. Denser features are propagated in blocks of columns, so that stand-ins of many inter-edges are
+never in memory at full width.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from fedsub.methods.stacked.parameters import Parameters, Weights
 from fedsub.methods.stacked.propagation import message_matrix, normalised_edges, propagate
 
 BLOCK_BYTES = 2**24
-"""Memory of one block of columns, stand-ins included: small enough to be handed out again and again."""
+"""Memory of one block of columns, stand-ins included: small enough that the allocator reuses it."""
 BLOCK_TERMS = 2**25
 """Products of non-zeros in one block of columns of a sparse propagation."""
 DENSE_TERMS = 0.3
-"""More products of non-zeros than this, for each entry of the internal step's result, go dense."""
+"""Propagation is dense above this number of products of non-zeros per entry of the internal step's result."""
 
 Matrix: TypeAlias = sp.csr_matrix | Tensor
 
 
 @dataclass
 class Sent:
-    """What the propagations sent between clients, in values and, as CSR, in non-zero values."""
+    """Counts of what propagations sent between clients: rows, all values, and non-zero values."""
 
     rows: int = 0
     values: int = 0
     nonzero: int = 0
 
     def forms(self) -> dict[str, tuple[Tensor, ...]]:
-        """What is sent in each of the forms: all values; the non-zero ones with 32-bit columns and pointers;
-        or the non-zero ones alone, which no receiver could place: what the paper's Table 4 counts, by its
-        figures."""
+        """Tensors sent in each form: all values; the non-zero ones with 32-bit columns and pointers; or only
+        the non-zero ones, which no receiver could place. By its figures, the paper's Table 4 counts the
+        last."""
         nonzero = unformed(self.nonzero)
         places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
         return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
 
 
 class FeaturePropagation:
-    """Applies a coupled convolution to the features of all clients, (n, d), and counts what travels."""
+    """Applies a coupled convolution to all clients' features, (n, d), and counts the values sent."""
 
     def __init__(self, convolution: CoupledConvolution) -> None:
         self.convolution = convolution
@@ -67,7 +67,7 @@ class FeaturePropagation:
         self.route = coupling.route.numpy()
 
     def __call__(self, h: Matrix) -> Matrix:
-        """One propagation; a sparse input whose result is dense comes back dense."""
+        """One propagation; the result of a sparse input may be dense."""
         if isinstance(h, Tensor):
             return self._dense(h)
         inner, border = self._matrices
@@ -82,7 +82,7 @@ class FeaturePropagation:
         return as_shorter(parts[0] if blocks == 1 else sp.hstack(parts, format="csr"))
 
     def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
-        """The three steps for some columns."""
+        """The three steps of a propagation, for some columns."""
         half = (inner @ h).tocsr()
         self.sent.values += (half.shape[0] - self.nodes) * half.shape[1]
         self.sent.nonzero += int(half.indptr[-1] - half.indptr[self.nodes])
@@ -90,11 +90,11 @@ class FeaturePropagation:
 
     @cached_property
     def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The internal step, (n + S, n), and travel and border step in one, (n, n + S)."""
+        """The internal step, (n + S, n), and the travel and border steps combined, (n, n + S)."""
         step, total = self.convolution, self.nodes + self.convolution.coupling.stand_ins
         inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
         border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
-        # Values travel as columns renamed: their rows, most of a large matrix, need not be copied.
+        # Travel only renumbers columns: rows, most of a large matrix, need not be copied.
         sender = np.concatenate([np.arange(self.nodes), self.nodes + self.route]).astype(border.indices.dtype)
         return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
@@ -111,13 +111,13 @@ class FeaturePropagation:
 
 
 class PlainPropagation:
-    """Â h on one block-diagonal graph, without stand-ins: what FedAvg and Central do with SGC."""
+    """Â h on one block-diagonal graph without stand-ins, as in FedAvg and Central with SGC."""
 
     def __init__(self, graph: dgl.DGLGraph) -> None:
         self.graph, self.weight = normalised_edges(graph)
 
     def __call__(self, h: Matrix) -> Matrix:
-        """One propagation, in the form that `FeaturePropagation` would take."""
+        """One propagation, sparse or dense as in `FeaturePropagation`."""
         if isinstance(h, Tensor):
             return _in_blocks(partial(propagate, self.graph, weight=self.weight), h, len(h))
         return as_shorter((self._matrix @ h).tocsr())
@@ -128,13 +128,13 @@ class PlainPropagation:
 
 
 def unchanged(h: Tensor) -> Tensor:
-    """No propagation: the features have been propagated already."""
+    """Return h: its features have been propagated before training."""
     return h
 
 
 def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[str, float]:
-    """`propagation_seconds_fedavg` and `…_central`: so many propagations, without coupling, of the `features`
-    over the clients' graphs, and of all features over the whole one."""
+    """Times of `hops` propagations without coupling: `propagation_seconds_fedavg`, of `features` over the
+    clients' graphs, and `…_central`, of all features over the whole graph."""
     whole, _ = federation.merged()
     cases = {"fedavg": (federation.graph, features), "central": (whole.graph, as_matrix(whole.features))}
     seconds = {}
@@ -147,7 +147,7 @@ def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[s
 
 
 def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor:
-    """A propagation of some columns at a time, (n, d) → (n, d); `rows` are those of its tallest matrix."""
+    """Propagate some columns at a time, (n, d) → (n, d); `rows` is the height of the tallest matrix."""
     out = torch.empty_like(h)
     width = max(1, BLOCK_BYTES // (4 * rows))
     for start in range(0, h.shape[1], width):
@@ -156,37 +156,37 @@ def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor
 
 
 def as_shorter(matrix: Matrix) -> Matrix:
-    """A sparse matrix as it is, or dense where more than `DENSE_SHARE` of it is not zero."""
+    """A sparse matrix unchanged, or dense if more than `DENSE_SHARE` of its entries are not zero."""
     if isinstance(matrix, Tensor) or matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
         return matrix
     return as_dense(matrix)
 
 
 def as_dense(matrix: Matrix) -> Tensor:
-    """A matrix in either form as a dense tensor."""
+    """A sparse or dense matrix as a dense tensor."""
     return matrix if isinstance(matrix, Tensor) else torch.from_numpy(matrix.toarray())
 
 
 def as_matrix(features: Tensor) -> Matrix:
-    """Features as they are kept, (n, d): CSR becomes a scipy matrix unless it is better dense."""
+    """Features, (n, d), as a matrix: CSR becomes a scipy matrix, or dense if that is shorter."""
     if features.layout is torch.sparse_csr:
         return as_shorter(as_scipy(features))
     return features
 
 
 def normalised(features: Matrix) -> Tensor:
-    """Layer-normalised rows, as a network on the whole graph has them with `input_norm`, and for its bias a
-    column of ones; (n, d) → (n, d + 1)."""
+    """Layer-normalised rows, as `input_norm` gives them on the whole graph, and a column of ones for the
+    bias; (n, d) → (n, d + 1)."""
     dense = as_dense(features)
     return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
 
 
 def folded(parameters: Weights) -> Parameters:
-    """Parameters of a network, its first weight W that of the propagated columns.
+    """Parameters of the network whose first weight W multiplies the propagated columns.
 
-    With normalisation diag(gain) W and a row biasᵀ W for the propagated ones: (Ŝ X̂ diag(g) + Ŝ 1 bᵀ) W is
-    what propagating the normalised features gives. With gprgnn γ_l times that for each hop in turn, so
-    that [X, ÂX, …] times it is (Σ_l γ_l Â^l X) W.
+    With normalisation this weight is diag(gain) W and a row biasᵀ W for the propagated ones, since
+    propagating the normalised features gives (Ŝ X̂ diag(g) + Ŝ 1 bᵀ) W. With gprgnn it is repeated for each
+    hop, times γ_l, so that [X, ÂX, …] times it is (Σ_l γ_l Â^l X) W.
     """
     parameters = dict(parameters)
     name = "layers.0.weight" if "layers.0.weight" in parameters else "head.weight"
@@ -203,7 +203,7 @@ def folded(parameters: Weights) -> Parameters:
 def mixed_hops(
     kind: str, features: Matrix, step: Callable[[Matrix], Matrix], hops: int, alpha: float
 ) -> Matrix:
-    """H of the variants `sgc`, `appnp` and `gbp`, (n, d), or X, ÂX, …, Â^L X of `gprgnn` side by side."""
+    """H of the variants `sgc`, `appnp` and `gbp`, (n, d); for `gprgnn` [X, ÂX, …, Â^L X], (n, (L + 1) d)."""
     h, levels = features, [features]
     total = alpha * features if kind == "gbp" else features
     for hop in range(1, hops + 1):
@@ -222,7 +222,7 @@ def mixed_hops(
 
 
 def _add(first: Matrix, second: Matrix) -> Matrix:
-    """Sum of two matrices, dense if one of them is."""
+    """Sum of two matrices; dense if one of them is."""
     if isinstance(first, Tensor) != isinstance(second, Tensor):
         return as_dense(first) + as_dense(second)
     return first + second

@@ -1,4 +1,4 @@
-"""What may be chosen of FedCog."""
+"""Options of FedCog."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ class FedCogOptions(Options):
     convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = tunable(
         "backbone", choices=("backbone", "sgc", "appnp", "gprgnn")
     )
-    """What is computed over the coupled graphs; `backbone`: the setting's own, sgc or gcn."""
+    """Convolution over the coupled graphs; `backbone` is the setting's own, sgc or gcn."""
     lnnc: bool = tunable(True, choices=(True, False))
-    """Join every node that has external neighbours only to its nearest node at home."""
+    """LNNC: join every node whose neighbours are all at other clients to its client's nearest node."""
     lnnc_isolated: bool = False
-    """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
+    """Whether LNNC also joins nodes without any neighbour, as the paper's condition reads literally."""
     hops: Size = 0
-    """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
+    """L, number of propagations; 0 takes the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
     restart: Share = tunable(0.1, linear=(0.05, 0.5))
-    """α of appnp and gbp, and of gprgnn's γ_l, which start at α (1 − α)^l, the last at (1 − α)^L; the paper
-    gives no start."""
+    """α of appnp and gbp, and of gprgnn, whose γ_l start at α (1 − α)^l, the last at (1 − α)^L (the paper
+    does not give initial values)."""
     exponent: Share = 0.5
-    """r of gbp."""
+    """r, exponent of the degrees in gbp."""
     hidden: Size = 0
-    """Width of a hidden layer, with a ReLU, after the propagation (not for gcn); 0: a linear classifier. The
-    update sizes of Table 4 are, to the digit, those of a network d → 100 → C sent both ways by 100 clients;
-    the paper does not say whether a ReLU stands between."""
+    """Width of a hidden layer with ReLU after the propagation (not for gcn); 0 is a linear classifier. Table
+    4's update sizes equal those of a network d → 100 → C sent both ways by 100 clients; the paper does not
+    say whether it has a ReLU."""
     wire: Literal["dense", "sparse", "nonzero"] = "dense"
-    """How propagated features are sent: all values, the non-zero ones with their columns, or, as Table 4
-    counts them, the non-zero ones alone (a receiver could not place these)."""
+    """Form in which propagated features are sent: all values, the non-zero ones with their columns, or, as
+    Table 4 counts, only the non-zero ones (a receiver could not place these)."""
     server: Literal["fedavg", "feddyn", "fedadagrad", "fedadam"] = "fedavg"
-    """The server's rule."""
+    """Update rule of the server."""
     alpha: Positive = 0.01
-    """FedDyn's strength of regularisation."""
+    """α, strength of FedDyn's regularisation."""
     server_learning_rate: NonNegative = 0.0
-    """η of FedAdagrad and FedAdam; 0: the default of the method of that name."""
+    """η, server learning rate of FedAdagrad and FedAdam; 0 takes the default of the method of that name."""
     tau: NonNegative = 0.0
-    """Adaptivity τ of FedAdagrad and FedAdam; 0: the default of the method of that name."""
+    """τ, adaptivity of FedAdagrad and FedAdam; 0 takes the default of the method of that name."""
     timing: bool = False
-    """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
+    """Whether to time the propagation of FedAvg (intra-edges only) and of Central (the whole graph) too."""
 
     def breaks_privacy(self) -> str:
         if self.lnnc:
@@ -61,17 +61,17 @@ class FedCogOptions(Options):
         )
 
     def kind(self, backbone: str) -> str:
-        """The convolution that runs with the setting's own."""
+        """The convolution that is used, given the setting's backbone."""
         return backbone if self.convolution == "backbone" else self.convolution
 
     def propagations(self, given: Architecture) -> int:
         return self.hops or (given.hops if self.kind(given.backbone) == "sgc" else DEEP_HOPS)
 
     def after_propagation(self, given: Architecture) -> Architecture:
-        """The network that follows the propagation; with gcn the setting's own."""
+        """The network after the propagation; with gcn the setting's own."""
         if self.kind(given.backbone) == "gcn":
             return replace(given, backbone="gcn")
-        # The input is normalised before it is propagated, its gain and bias belong to the weights.
+        # The input is normalised before it is propagated; its gain and bias are part of the weights.
         if self.hidden > 0:
             return replace(given, backbone="mlp", hidden=(self.hidden,), head="linear", input_norm=False)
         return replace(given, backbone="sgc", hops=0, input_norm=False)

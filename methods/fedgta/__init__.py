@@ -1,7 +1,7 @@
-"""FedGTA: every client averages with those whose predictions, spread over their graphs, look alike.
+"""FedGTA: every client averages with clients that have similar moments of propagated predictions.
 
 Li et al., FedGTA: Topology-aware Averaging for Federated Graph Learning, PVLDB 17(1), 2023. After local
-training, with p_v the client's prediction at node v, T its training nodes and d_v degrees:
+training, with p_v the client's prediction at node v, T its training nodes and d_v the degree of v:
 
     Y⁰ = one-hot labels on T, p_v elsewhere;   s times: Y ← α Â Y + (1 − α) Y⁰, then Y[T] += Y⁰[T]
     P = softmax(Y), Q = softmax(Y / temperature), with the labels on T
@@ -9,19 +9,19 @@ training, with p_v the client's prediction at node v, T its training nodes and d
     a_k = Σ_v d_v (C/e + Σ_c Q_vc log Q_vc)                                       confidence
     S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
 
-Model, moments and confidence go up, a model of each client's own comes down. A client is always in its own
-S_i. One that is absent in a round is in no other's S_i, and comes back to the model that it was sent last.
+Model, moments and confidence go up; a separate model for each client comes down. A client is always in its
+own S_i. An absent client is in no other client's S_i, and comes back to the model last sent to it.
 γ < −1 with equal confidences is FedAvg with equal weights, γ = 1 is Local.
 
-Departures: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
-kind of moments are that code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and
-`moments = "raw"`. Members of an S_i without any confidence (clients without edges) count alike. The
-network is the setting's, so that methods can be compared; `network = "gamlp"` is the authors', with the
-setting's widths. Their code lays GAMLP's hop scores out hop after hop and reads them back node after node, so
-that nodes are mixed by other nodes' scores (`hop_weights = "reference"`). It also holds a layer for pairs of
-nodes that nothing reads, which is not sent here. OpenFGL propagates without self-loops, from the training
-nodes' predictions alone, clamped to [0, 1] (`propagation = "openfgl"`, with J = 10), and counts every degree
-twice, which cancels. Confidences and moments are those of predicted classes: it predicts no links.
+Departures: the formulas were read in the authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the kind of
+moments are the code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and
+`moments = "raw"`. If no member of S_i has any confidence (clients without edges), all have equal weights. The
+network is the backbone, so that methods can be compared; `network = "gamlp"` is the authors', with the
+backbone's widths. Their code writes GAMLP's hop scores hop after hop and reads them back node after node, so
+that nodes use other nodes' scores (`hop_weights = "reference"`). It also holds a layer for pairs of nodes
+that nothing reads, which is not sent here. OpenFGL propagates without self-loops, only from the training
+nodes' predictions, clamped to [0, 1] (`propagation = "openfgl"`, with J = 10). It counts every degree twice,
+which cancels. Links are not predicted, since confidences and moments need classes.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ SMALLEST = 1e-8
 @dataclass(frozen=True)
 class FedGTAOptions(Options):
     threshold: Cosine = tunable(0.5, linear=(0, 0.9))
-    """γ, the cosine above which two clients average with each other."""
+    """γ, the cosine of moments above which two clients average with each other."""
     moments: Literal["hybrid", "raw"] = tunable("hybrid", choices=("hybrid", "raw"))
-    """`raw`: means of the powers of P; `hybrid`: those and the central ones."""
+    """Moments of the predictions P: `raw`, means of its powers; `hybrid`, also the central moments."""
     order: Count = tunable(6, linear=(2, 20))
-    """J, the highest power, at least 1."""
+    """J, the highest order of the moments, at least 1."""
     steps: Size = 5
     """Steps of label propagation, at least 0."""
     spread: Share = 0.5
-    """α, the neighbours' share in a step, in [0, 1]."""
+    """α, the neighbours' share in a step of label propagation, in [0, 1]."""
     temperature: Positive = 20.0
-    """Of the softmax that confidence is read from, positive."""
+    """Temperature of the softmax in the confidence, positive."""
     propagation: Literal["authors", "openfgl"] = "authors"
-    """Whose label propagation."""
+    """Label propagation: the authors' or OpenFGL's."""
     network: Literal["backbone", "gamlp"] = "backbone"
-    """The setting's own, or the network of the authors' code."""
+    """Network of the clients: the backbone, or GAMLP as in the authors' code."""
     hops: Size = 3
-    """Hops that GAMLP mixes, beside the features themselves; at least 0."""
+    """Hops that GAMLP mixes in addition to the node's own features, at least 0."""
     hop_weights: Literal["nodes", "reference"] = "nodes"
-    """By whose scores GAMLP mixes a node's hops: its own, or as misread in the authors' code."""
+    """Scores by which GAMLP mixes a node's hops: the node's own, or as misread in the authors' code."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """The network's options without GAMLP, and the backbone with it; propagation and confidence
-        where no cosine is above γ, and half of a propagation without the other."""
+        """GAMLP's options are unused without it, the backbone with it. γ = 1 leaves the options of
+        propagation and confidence unused, zero steps the spread, zero spread the steps."""
         idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
         if self.network == "gamlp":
             idle = {"backbone": "network=backbone"}
@@ -104,13 +104,13 @@ class FedGTAOptions(Options):
 class FedGTA(FederatedMethod):
     """Personalised averages by moments and confidence.
 
-    `extras`: `clients_averaged`, mean over clients of the size of S_i.
+    `extras`: `clients_averaged`, mean size of S_i over the clients present.
     """
 
     options: FedGTAOptions
     task: NodeClassification
     gamlp: GAMLP | None = None
-    """The network where it is not the backbone."""
+    """The network if it is not the backbone."""
     segments: Segments
     convolution: Convolution
     """One step of label propagation."""
@@ -124,7 +124,7 @@ class FedGTA(FederatedMethod):
         if self.options.network == "gamlp":
             if given.input_norm or given.norm != "none" or not given.hidden:
                 raise UserError("fedgta's gamlp needs a hidden layer, no input_norm and no norm: change them")
-            # A multi-layer perceptron of the setting's widths inside GAMLP.
+            # GAMLP contains a multi-layer perceptron of the backbone's widths.
             self.architecture = replace(given, backbone="mlp", head="linear")
         super().build()
         graph = self.federation.graph
@@ -163,7 +163,7 @@ class FedGTA(FederatedMethod):
         return {**super().send(), "moments": moments, "confidence": confidence}
 
     def aggregate(self, sent: Message) -> Message:
-        """Each client's own average, of an absent client the one made for it last."""
+        """Each client's average; for an absent client the last one made for it."""
         threshold = self.options.threshold
         matrix = mixing_matrix(sent["moments"], sent["confidence"], threshold, self.present)
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
@@ -175,7 +175,7 @@ class FedGTA(FederatedMethod):
         """Moments (K, J·C or 2J·C) and confidences (K,) of the clients' predictions (n, C)."""
         options, rows = self.options, self.task.train
         spread = self.propagated(prediction)
-        # Rows of T are the labels in both, whatever was propagated.
+        # In both, the rows of T are the labels, not the propagated values.
         likely = spread.softmax(dim=1).index_copy(0, rows, self.labels)
         softened = (spread / options.temperature).softmax(dim=1).index_copy(0, rows, self.labels)
         moments = self._powers(likely)
@@ -212,8 +212,8 @@ class FedGTA(FederatedMethod):
 def mixing_matrix(
     moments: Tensor, confidence: Tensor, threshold: float, present: Tensor | bool = True
 ) -> Tensor:
-    """Client i's weights of all clients, a_j over S_i, rows sum to 1; (K, m), (K,) and, those of whom S_i may
-    hold others than i, (K,) bool → (K, K)."""
+    """Row i: weights a_j of the clients in S_i, scaled to sum 1, (K, K). `moments` (K, m), `confidence` (K,);
+    only clients that are `present`, (K,) bool, are in other clients' S_i."""
     own = torch.eye(len(moments), dtype=torch.bool, device=moments.device)
     members = ((cosine(gram([moments])) > threshold) & present) | own
     weights = members * confidence

@@ -7,8 +7,8 @@ X_l = Â^l X for l = 0…L; q, r_0 … r_L and b are learned:
     x_v  = Σ_l a_vl X_l[v],  a_v = softmax_l(s_vl)
     logits = MLP(x), with one slope learned for all its PReLUs
 
-Neither x nor any X_l but X is ever built: x W = Σ_l a_l ⊙ Â^l (X W), so that one product with X gives all
-that is then propagated, and Σ_m Â^m (X r_m) = X r_0 + Â (X r_1 + Â (…)).
+Only X is stored, neither x nor any other X_l: since x W = Σ_l a_l ⊙ Â^l (X W) and Σ_m Â^m (X r_m) =
+X r_0 + Â (X r_1 + Â (…)), one product with X gives everything that is propagated.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, linea
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 SLOPE = 0.25
-"""Of the PReLU at the start, torch's default."""
+"""Initial slope of the PReLU, torch's default."""
 
 
 class GAMLP:
-    """K networks on n nodes; the parameters are the caller's."""
+    """K networks on n nodes; the caller holds the parameters."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class GAMLP:
     ) -> None:
         """`graph` is block-diagonal, `features` (n, d) dense or CSR, `hops` is L.
 
-        `mixed_rows` are the training nodes, (m,) ascending, to have nodes read one another's scores as
-        FedGTA's public code does (see `misread_scores`); None: every node reads its own.
+        `mixed_rows`, (m,) ascending, are the training nodes. With them nodes read each other's scores, as in
+        FedGTA's public code (see `misread_scores`); None: every node reads its own.
         """
         device = segments.client.device
         self.segments, self.widths, self.classes = segments, widths, classes
@@ -54,7 +54,7 @@ class GAMLP:
         self.features = Features(features, segments, device)
         self.convolution = normalised_adjacency(graph, device)
         self.misread: tuple[Tensor, Tensor] | None = None
-        """(n, L + 1) places of the scores that each node reads in training and in evaluation."""
+        """(n, L + 1) positions of the scores that each node reads, in training and in evaluation."""
         if mixed_rows is not None:
             every = torch.arange(segments.rows, device=device)
             self.misread = (
@@ -63,7 +63,7 @@ class GAMLP:
             )
 
     def initial(self, generator: torch.Generator) -> Parameters:
-        """One client's start: Xavier's times √2 with zero bias in the MLP, torch's own for the scores."""
+        """One client's start: Xavier's times √2 with zero bias in the MLP, torch's default for the scores."""
         scores = linear_start((self.hops + 2) * self.width, 1, generator)
         parameters = prefixed("hops", scores) | {"slope": torch.full((1,), SLOPE)}
         inner = self.width
@@ -74,13 +74,13 @@ class GAMLP:
         return parameters
 
     def __call__(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        """Logits, (n, C); without dropout, or with one for scoring, of evaluation."""
+        """Logits, (n, C). `dropout` None, or one for scoring, means evaluation."""
         last = f"layers.{len(self.widths)}"
         h = segment_product(self.embed(parameters, dropout), parameters[f"{last}.weight"], self.segments)
         return add_bias(h, parameters[f"{last}.bias"], self.segments)
 
     def embed(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        """What the last layer reads, (n, width)."""
+        """Input of the last layer, (n, width)."""
         h = self._first(parameters, parameters["layers.0.weight"], training=trains(dropout))
         for index in range(len(self.widths)):
             if index > 0:
@@ -110,10 +110,10 @@ class GAMLP:
 
 
 def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
-    """Where each node finds its `hops` scores if a client writes those of its `rows` hop after hop, m numbers
-    each, and reads them back node after node; (n, hops), places in (hops, n) scores read row by row.
+    """Positions of the `hops` scores that each node reads, (n, hops), in the flattened (hops, n) scores.
 
-    `rows` is (m,) ascending, `client` (n,); a node that is not among the rows reads its own.
+    A client writes the scores of its `rows` hop after hop, m numbers each, and reads them back node after
+    node. `rows` is (m,) ascending, `client` (n,); a node that is not among the rows reads its own scores.
     """
     nodes = len(client)
     place = (

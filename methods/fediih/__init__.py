@@ -1,36 +1,36 @@
-"""FedIIH: features are split into factors, and every factor is averaged by clients alike in it.
+"""FedIIH: features are split into factors, and every factor is averaged among clients that are similar in it.
 
 Yu et al., Modeling Inter-Intra Heterogeneity for Graph Federated Learning, AAAI 2025. A client's network has
-F factors of D numbers. A linear layer, leaky ReLU and dropout come before neighbourhood routing
-(`routing.py`), L' times, each followed by leaky ReLU and dropout; then a linear classifier. L' = 1 for L ≤ 2
-layers, else L − 2. One more routing (two for L > 2) gives every node a mean, and another with dropout of its
-own a logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes. Server:
+F factors of D numbers. It is a linear layer with leaky ReLU and dropout; L' neighbourhood routings
+(`routing.py`), each followed by leaky ReLU and dropout; and a linear classifier. L' = 1 for L ≤ 2 layers,
+else L − 2. One more routing (two for L > 2) gives every node a mean, and a second one with its own dropout a
+log variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes. Server:
 
     S^f_ij = 1 − JS(i, j) / ln 2,  JS = ½ KL(i ‖ m) + ½ KL(j ‖ m),  m with the averages of means and variances
     Ω^f = softmax over j of (scale · S^f)
-    client i receives Σ_j Ω^f_ij w_j of the weights that make factor f, and of those by which the classifier
-    reads it; the classifier's bias is the plain mean
+    client i receives Σ_j Ω^f_ij w_j of the first layer's weights for factor f, and of the classifier's
+    weights that read it; the classifier's bias is the plain mean
 
-i, j and m are normal distributions without covariances. Model, μ and s go up, a model of each client's own
-comes down. A client that is absent in a round is in no other's average, and comes back to the model that it
-was sent last, or to its first where it was sent none; the authors' code sends it the plain mean then.
-Clients with equal statistics receive the plain mean, as does every client if `scale` is 0.
+i, j and m are normal distributions without covariances. Model, μ and s go up; a separate model for each
+client comes down. An absent client is in no other client's average. It comes back to the model last sent to
+it, or to its initial model if there is none; the authors' code then sends the plain mean. Clients with equal
+statistics receive the plain mean, as does every client if `scale` is 0.
 
-Departures: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
-routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
-decay 0.005. With two classes that code has one output and binary cross-entropy, here there are two. JS is not
-bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log variance differ by dropout
-alone. As in the code, which evaluates after every epoch, what is sent is without dropout where a round has
-more than one epoch: then the two are equal. The paper's variational bound changes nothing in that code: its
-optimiser holds the prior's means only, and the gradient that it leaves on the network is cleared before the
-next step. So it is left out by default; with `variational` > 0 that many times the negative bound is in the
-client's loss,
+Departures: the formulas were read in the authors' code (github.com/blgpb/FedIIH). F, D, L and the number of
+routings are the code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
+decay 0.005. With two classes the code has one output and binary cross-entropy; here there are two. JS is not
+bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log variance differ only by
+dropout. The code evaluates after every epoch, so it sends statistics without dropout if a round has more than
+one epoch, as here; mean and log variance are then equal. The paper's variational bound has no effect in the
+code: its optimiser holds only the prior's means, and its gradient on the network is cleared before the next
+step. So it is left out by default. `variational` > 0 is the weight of the negative bound in the client's
+loss,
 
     mean over pairs of the cross-entropy of σ(z_i · z_j) with the edges, z drawn from the nodes' distributions
     + Σ_f mean KL(node's ‖ N(m_f, ¼)) + mean KL(N(m_f, ¼) ‖ N(m⁰_f, ¼)) − mean log N(m_f; 0, 1)
 
-where m_f is learned and stays at home, and m⁰_f = Σ_k μ_kf / (K + ¼) comes down, drawn from N(0, 1) in the
-first round. The code adds the last term with the other sign. The network is always FedIIH's own.
+where m_f is learned and never sent, and m⁰_f = Σ_k μ_kf / (K + ¼) comes down; in the first round it is drawn
+from N(0, 1). The code adds the last term with the opposite sign. The network is always FedIIH's own.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from fedsub.methods.stacked.propagation import propagate
 @dataclass(frozen=True)
 class FedIIHOptions(Options):
     factors: Count = tunable(2, choices=(1, 2, 4))
-    """F."""
+    """F, number of factors."""
     width: Count = 128
-    """D, numbers in a factor."""
+    """D, width of a factor."""
     layers: Count = tunable(4, choices=(2, 3, 4))
-    """L, which says how often is routed."""
+    """L, number of layers, which determines the number of routings."""
     iterations: Count = tunable(6, choices=(3, 6))
     """Assignments of neighbours to factors in one routing."""
     scale: NonNegative = 10.0
-    """Of the similarities in the softmax."""
+    """Scale of the clients' similarities in the server's softmax."""
     variational: NonNegative = 0.0
     """Weight of the negative variational bound in a client's loss."""
 
@@ -78,7 +78,7 @@ class FedIIHOptions(Options):
 PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""
 VARIANCE = 0.25
-"""Of the prior."""
+"""Variance of the prior."""
 
 
 @register(
@@ -104,7 +104,7 @@ class FedIIH(FederatedMethod):
     """m⁰, (F, D)."""
 
     def build(self) -> None:
-        # What the inputs are prepared for: no convolution, no normalisation.
+        # The inputs are prepared as for an MLP: without convolution and normalisation.
         self.architecture = replace(self.architecture, backbone="mlp", head="linear")
         self.unshared = (PRIOR,) if self.options.variational > 0 else ()
         super().build()
@@ -131,14 +131,14 @@ class FedIIH(FederatedMethod):
         return self.backbone.classify(self.inputs, self.embed(dropout), self.parameters)
 
     def embed(self, dropout: Dropout | None) -> Tensor:
-        """What the classifier reads, (n, F·D)."""
+        """Input of the classifier, (n, F·D)."""
         first = self.inputs.features.times(self.parameters["first.weight"])
         h = _activate(add_bias(first, self.parameters["first.bias"], self.inputs.segments), dropout)
         return self._layers(h, max(1, self.options.layers - 2), dropout)
 
     def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
-        """Means and log variances of the nodes' factors, (n, F·D) each: the same without dropout."""
-        # The first routing of both: they part at its dropout.
+        """Means and log variances of the nodes' factors, (n, F·D) each; they are equal without dropout."""
+        # Both share the first routing and differ from its dropout on.
         routed = self._routed(self.embed(dropout))
         times = 0 if self.options.layers <= 2 else 1
         mean = self._layers(_activate(routed, dropout), times, dropout)
@@ -147,7 +147,7 @@ class FedIIH(FederatedMethod):
         return mean, self._layers(_activate(routed, dropout), times, dropout)
 
     def _layers(self, h: Tensor, times: int, dropout: Dropout | None) -> Tensor:
-        """So many routings, each with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
+        """`times` routings, each with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
         for _ in range(times):
             h = _activate(self._routed(h), dropout)
         return h
@@ -170,7 +170,7 @@ class FedIIH(FederatedMethod):
         return loss + self.options.variational * self.negative_bound(mean, log_variance, sample).sum()
 
     def negative_bound(self, mean: Tensor, log_variance: Tensor, sample: Tensor) -> Tensor:
-        """Each client's negative bound, (K,), of its nodes' distributions and a draw of them, (n, F·D)."""
+        """Each client's negative bound, (K,); its nodes' distributions and a sample of them are (n, F·D)."""
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
         neighbours = propagate(self.federation.graph, sample)
         joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
@@ -196,7 +196,7 @@ class FedIIH(FederatedMethod):
         return {**super().send(), "mean": mean, "log_variance": log_variance}
 
     def aggregate(self, sent: Message) -> Message:
-        """Each client's own average, of an absent client the one made for it last; and m⁰ as `center`."""
+        """Each client's average, for an absent client the last one made for it; and m⁰ as `center`."""
         matrix = mixing_matrices(sent["mean"], sent["log_variance"], self.options.scale, self.present)
         mixed = {name: mix_factors(matrix, sent[name], dim=-1) for name in ("first.weight", "first.bias")}
         mixed["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
@@ -229,21 +229,21 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_var
 
 
 def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float, present: Tensor) -> Tensor:
-    """Ω of every factor from the clients' μ and s, (K, F, D) each; (F, K, K), 0 for those not `present`, (K,)
-    bool, rows sum to 1."""
+    """Ω of every factor, (F, K, K), from the clients' μ and s, (K, F, D) each. Columns are 0 for clients that
+    are not `present`, (K,) bool; rows sum to 1."""
     mean, log_variance = (value.double().transpose(0, 1) for value in (mean, log_variance))
     middle = (mean.unsqueeze(2) + mean.unsqueeze(1)) / 2
     variance = log_variance.exp()
     mixed = ((variance.unsqueeze(2) + variance.unsqueeze(1)) / 2).log()
     apart = gaussian_kl(mean.unsqueeze(2), log_variance.unsqueeze(2), middle, mixed).sum(dim=3)
-    # KL(j ‖ m) is KL(i ‖ m) with i and j exchanged.
+    # KL(j ‖ m) is the transpose of KL(i ‖ m).
     divergence = (apart + apart.transpose(1, 2)) / 2
     similarity = scale * (1 - divergence / math.log(2))
     return similarity.masked_fill(~present, -torch.inf).softmax(dim=2).float()
 
 
 def mix_factors(matrix: Tensor, value: Tensor, dim: int) -> Tensor:
-    """Σ_j Ω^f_ij of block f of a stacked parameter (K, …), whose axis `dim` is F blocks; (K, …)."""
+    """Σ_j Ω^f_ij w_j for every block f of a stacked parameter w; its axis `dim` has F blocks; (K, …)."""
     blocks = torch.stack(value.detach().chunk(len(matrix), dim=dim))
     mixed = (matrix @ blocks.flatten(2)).view_as(blocks)
     return torch.cat(list(mixed), dim=dim)

@@ -1,11 +1,11 @@
-"""What the bound sums over all pairs of a client's nodes, without a matrix of them.
+"""The variational bound's sum over all pairs of a client's nodes, without storing a matrix of all pairs.
 
-With p_ij = z_i · z_j and a_ij 1 where an edge is, the cross-entropy of σ(p_ij) with a_ij is
+With p_ij = z_i · z_j, and a_ij 1 if there is an edge, the cross-entropy of σ(p_ij) with a_ij is
 
     ln(1 + e^p_ij) − a_ij p_ij
 
-The second part is of the edges alone. The sum of the first has the gradient 2 Σ_j σ(p_ij) z_j for z_i: both
-are taken from a block of rows of p at a time, which is then let go.
+The second term only involves edges. The sum of the first has the gradient 2 Σ_j σ(p_ij) z_j for z_i. Sum and
+gradient are computed from one block of rows of p at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor
 from fedsub.methods.stacked.segments import Segments, large_product
 
 ROWS = 256
-"""Of p at a time."""
+"""Number of rows of p that are computed at a time."""
 
 
 def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
-    """Σ_ij ln(1 + e^(z_i · z_j)) over a client's nodes, i = j too; (n, width) → (K,)."""
+    """Σ_ij ln(1 + e^(z_i · z_j)) over each client's nodes, i = j included; (n, width) → (K,)."""
     total: Tensor = _PairwiseSoftplus.apply(z, segments)
     return total
 
 
 class _PairwiseSoftplus(torch.autograd.Function):
-    """The gradient is found with the sum; a call a client costs nothing beside its products."""
+    """Computes the gradient together with the sum. The loop over clients costs little beside the products."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, segments: Segments) -> Tensor:

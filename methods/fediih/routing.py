@@ -1,14 +1,14 @@
-"""Neighbourhood routing: every node's neighbours are shared out among its factors, again and again.
+"""Neighbourhood routing: every node's neighbours are assigned to its factors in several iterations.
 
 Ma et al., Disentangled Graph Convolutional Networks, ICML 2019, algorithm 1. For node t and factor f, all x_f
 and u_f of length one:
 
     u = x, then several times:  π_st = softmax over f of ⟨x_sf, u_tf⟩,  u_tf ∝ x_tf + Σ_{s ∈ N(t)} π_stf x_sf
 
-By torch's operations each time writes and reads an (edges, F, D) tensor more than once. A node's u hangs on
-its neighbours' x alone, so that the compiled pass does all times of one node before the next, and keeps of an
-edge π alone. Backwards, what a node adds to its neighbours' gradients waits until all times are done: each of
-these is then read and written once.
+With torch's operations each iteration writes and reads an (edges, F, D) tensor more than once. A node's u
+depends only on its neighbours' x, so the compiled pass does all iterations of one node before the next, and
+stores only π of an edge. The backward pass adds a node's terms to its neighbours' gradients after all
+iterations, so that each of these gradients is read and written once.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.propagation import Adjacency
 
 SHORTEST = 1e-12
-"""What a shorter vector is divided by, as torch's `normalize` does."""
+"""Lower bound of the length that a vector is divided by, as in torch's `normalize`."""
 
 
 class Routing:
-    """The edges along which is routed, sorted by the node that they reach."""
+    """The routing over a graph's edges, sorted by target node."""
 
     def __init__(self, graph: dgl.DGLGraph, device: torch.device) -> None:
         self.source, self.target = (end.long().to(device) for end in graph.edges())
         self.pointer, self.neighbour, _ = Adjacency(graph, device).forward
         self.largest = int(self.pointer.diff().max())
-        """Edges that reach one node, at most."""
+        """Largest in-degree of a node."""
 
     def __call__(self, x: Tensor, iterations: int) -> Tensor:
-        """(n, F, D) → (n, F, D), every factor of length one or zero."""
+        """Route x, (n, F, D) → (n, F, D); every resulting factor has length one or zero."""
         if kernels.compiled(x):
             return _Route.apply(x, self, iterations)
         x = _unit(x)
@@ -52,19 +52,19 @@ class Routing:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Every factor at length one, (n, F, D). One of zeros stays, and has no gradient: `normalize` hands back
-    1e12 times what it is given, which is soon beyond all numbers where routings follow each other."""
+    """Every factor scaled to length one, (n, F, D). A factor of zeros stays zero and has no gradient:
+    `normalize` would multiply its gradient by 1e12, which overflows after a few routings."""
     zero = (x == 0).all(dim=2, keepdim=True)
     return functional.normalize(x, dim=2).masked_fill(zero, 0)
 
 
 class _Route(torch.autograd.Function):
-    """The same by compiled passes over the nodes."""
+    """Routing by compiled passes over the nodes."""
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, routing: Routing, iterations: int) -> Tensor:
         ends = routing.pointer.numpy(), routing.neighbour.numpy(), routing.largest
-        # x, and u after each time, with the lengths that they were divided by.
+        # x, and u after each iteration, with the lengths by which they were divided.
         units = given.new_empty(iterations + 1, *given.shape)
         lengths = given.new_empty(iterations + 1, *given.shape[:2])
         shares = given.new_empty(iterations, given.shape[1], len(routing.source))
@@ -88,7 +88,7 @@ def _arrays(*tensors: Tensor) -> list[np.ndarray]:
 
 @compile_pass
 def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int) -> None:
-    """Row `at` of given, (…, D), at length one to a row of units, (…, D), and its length to lengths, (…,)."""
+    """Scale given[at], (D,), to length one into units[row], (D,); write its length to lengths[row]."""
     square = np.float32(0)
     for position in range(given.shape[1]):
         square += given[at, position] * given[at, position]
@@ -102,8 +102,8 @@ def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, r
 def _scale_backward(
     gradient: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int, out: np.ndarray, to: int
 ) -> None:
-    """To row `to` of out what stands of gradient's row `at` at right angles to the unit row, over its length;
-    all (…, D). A row of zeros has no direction, and no gradient."""
+    """Write to row `to` of `out` the part of gradient row `at` orthogonal to the unit row, divided by the
+    row's length; all (…, D). A row of zeros has gradient zero."""
     along = np.float32(0)
     for position in range(gradient.shape[1]):
         along += gradient[at, position] * units[row, position]
@@ -113,12 +113,12 @@ def _scale_backward(
 
 
 SERIES = tuple(np.float32(1 / math.factorial(power)) for power in range(10, -1, -1))
-"""The exponential's, highest power first: between −1 and 1 the rest is below float32's rounding."""
+"""Taylor coefficients of exp, highest power first; in [−1, 1] the remainder is below float32's rounding."""
 
 
 @compile_pass
 def _exponential(value: np.float32) -> np.float32:
-    """Of a product of two vectors no longer than one; many are made side by side, which `np.exp` is not."""
+    """exp(value) for value in [−1, 1]; unlike `np.exp`, the compiler vectorises it."""
     total = np.float32(0)
     for factor in SERIES:
         total = total * value + factor
@@ -135,11 +135,11 @@ def _assign(
     lengths: np.ndarray,
     shares: np.ndarray,
 ) -> None:
-    """Of given, (n F, D), x and u after each time, ((1 + T) n F, D), their lengths before, ((1 + T) n F,),
-    and π, (T, F, edges)."""
+    """From `given`, (n F, D), write x and u after each iteration to `units`, ((1 + T) n F, D), their lengths
+    before scaling to `lengths`, ((1 + T) n F,), and π to `shares`, (T, F, edges)."""
     times, factors, _ = shares.shape
     rows, width = given.shape
-    # A node is, with weight one, the last of its own neighbours.
+    # A node counts as the last of its own neighbours, with weight one.
     room = largest + 1
     column, near = np.empty((factors, room), np.int32), np.empty((factors, room), np.float32)
     mass, u = np.empty(room, np.float32), np.empty((factors, width), np.float32)
@@ -170,7 +170,7 @@ def _assign(
                 first, row = factor * room, (time + 1) * rows + node * factors + factor
                 sum_rows(first, first + count + 1, column, near, units, u, factor)
                 _scale(u, factor, units, lengths, row)
-                # The next time reads u here, and waits for no memory.
+                # The next iteration reads u here, without waiting for memory.
                 for position in range(width):
                     u[factor, position] = units[row, position]
 
@@ -186,12 +186,12 @@ def _assign_backward(
     shares: np.ndarray,
     to_given: np.ndarray,
 ) -> None:
-    """Adds to `to_given`, (n F, D), what `_assign` hands back of the last u's gradient, (n F, D)."""
+    """Add to `to_given`, (n F, D), the gradient of `given` for the last u's `gradient`, (n F, D)."""
     times, factors, _ = shares.shape
     rows, width = gradient.shape
     column, near = np.empty((factors, largest), np.int32), np.empty((factors, largest), np.float32)
     mean, to_u = np.empty(largest, np.float32), np.empty((factors, width), np.float32)
-    # By factor and time the sum's gradient and u before, and what a neighbour's x has of each.
+    # For each factor and iteration: the sum's gradient and the previous u, and a neighbour's weights of both.
     steps = 2 * times
     vectors = np.empty((factors * steps, width), np.float32)
     weights = np.empty((factors, steps, largest), np.float32)

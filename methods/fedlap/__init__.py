@@ -1,8 +1,8 @@
-"""FedLap and FedLap+: every node has features of its own, learned, and alike where nodes are joined.
+"""FedLap and FedLap+: every node has learned features, regularised to be similar at joined nodes.
 
 Aliakbari et al., Subgraph Federated Learning via Spectral Methods, NeurIPS 2025; FedStruct's successor. For
-node v of client k, with f and g LayerNorm → Linear → ReLU → dropout → Linear, A and D of the whole graph and
-A_k and D_k of the client's own, D̃ = D + I:
+node v of client k, with f and g LayerNorm → Linear → ReLU → dropout → Linear, A and D of the whole graph,
+A_k and D_k of the client's graph, and D̃ = D + I:
 
     logits_v = [(D̃_k⁻¹ (A_k + I))^L f(X_k)]_v + g(s_v)
     loss = Σ_k p_k CE_k + λ R
@@ -13,18 +13,17 @@ A_k and D_k of the client's own, D̃ = D + I:
               U, Λ: the r smallest eigenpairs of I − D̃^−½ (A + I) D̃^−½, found once, before training
 
 The server averages the clients' gradients in every epoch and steps Adam (see `methods.fedsgd`). A client
-needs the rows of S at V_k ∪ N(V_k), and its own rows of U: only these are counted, with a number each way for
-the fraction in R. An iteration of Arnoldi that clients make together finds U and Λ; counted are its products
-(the values at N(V_k)) and its inner products (a part from each client, the sum to each). A client that is
-absent in a round adds no gradient: rows of S that only it needs move by weight decay, Adam's memory and R's
-denominator.
+needs the rows of S at V_k ∪ N(V_k), and its own rows of U. Only these bytes are counted, and one number each
+way for the fraction in R. Clients find U and Λ together by Arnoldi's iteration. Its products (the values at
+N(V_k)) and inner products (a part from each client, the sum to each) are counted. An absent client adds no
+gradient: rows of S that only it needs change by weight decay, Adam's moments and R's denominator.
 
-Departures: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
-d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
-this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K;
-cross-entropy is taken of softmax outputs (the setting's `outputs = "probabilities"`). Departures in U and Λ
-are in `methods.fedlap.spectrum`. Paper and code have node classification alone; links are not predicted,
-since the Laplacian that every client sees holds the edges that would be scored.
+Departures: the paper was read in summaries and in the authors' code (github.com/JavadAliakbari/FedLap). λ, r,
+d_s, L, the layers and the iteration's steps are the code's for Cora, the only graph that it configures for
+this method. In the code a client's part of R is weighted by p_k, as its loss is, so that λ is divided by
+about K; cross-entropy is computed from softmax outputs (the setting's `outputs = "probabilities"`).
+Departures in U and Λ are in `methods.fedlap.spectrum`. Paper and code only have node classification. Links
+are not predicted, since the Laplacian that every client sees contains the edges that would be scored.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ from fedsub.methods.structure import global_graph, random_start
 from fedsub.methods.tasks import NodeClassification
 
 LEARNED = "smooth"
-"""Name of S, and of W."""
+"""Name of the parameter S, or W in FedLap+."""
 PREFIX = "structure"
-"""Of g's parameters."""
+"""Prefix of g's parameters."""
 
 
 @register(
@@ -71,7 +70,7 @@ PREFIX = "structure"
     simulation_only="a server learns features of nodes from their edges",
 )
 class FedLap(FedSGD):
-    """One model over the clients' own features and learned features of every node."""
+    """One model over the clients' features and learned features of every node."""
 
     labelled_outputs_only = False
     task: NodeClassification
@@ -82,12 +81,12 @@ class FedLap(FedSGD):
     spread_local: partial[Tensor]
     """Multiplication by D̃⁻¹ (A + I) of the clients' own graphs."""
     neighbours: Tensor
-    """|N(V_k)|, nodes of others beside each client's own, (K,)."""
+    """|N(V_k)|, number of neighbours that each client does not hold, (K,)."""
     structure_backbone: Backbone
-    """g."""
+    """The structure network g."""
     global_graph: dgl.DGLGraph
     degree: Tensor
-    """(m, 1) in the global graph."""
+    """(m, 1) degrees in the global graph."""
 
     # ------------------------------------------------------------------ set-up
 
@@ -97,7 +96,7 @@ class FedLap(FedSGD):
         self._prepare_smoothing()
 
     def make_inputs(self) -> Inputs:
-        """The clients' features and graphs; besides, the global graph's nodes."""
+        """Return the clients' features and graphs; prepare the global graph and g."""
         federation = self.federation
         self.adjacency, row = global_graph(federation)
         self.position, nodes = row.to(self.device), self.adjacency.shape[0]
@@ -113,7 +112,7 @@ class FedLap(FedSGD):
         return super().make_inputs()
 
     def initial_parameters(self) -> Parameters:
-        """f's, g's and the learned features, each with a leading axis of length 1."""
+        """Parameters of f and g and the learned features, each with a leading axis of length 1."""
         parameters = super().initial_parameters()
         width = self.options.structure_width
         g = self.structure_backbone.initial(width, self.task.width, self.generator)
@@ -121,7 +120,7 @@ class FedLap(FedSGD):
         return parameters | stack(prefixed(PREFIX, g) | learned, 1, self.device)
 
     def learned_rows(self) -> int:
-        """Rows of what is learned beside the networks: of S."""
+        """Number of rows of the learned features S."""
         return self.adjacency.shape[0]
 
     def _prepare_smoothing(self) -> None:
@@ -160,14 +159,14 @@ class FedLap(FedSGD):
         return torch.dot(self.node_weights(), energy) / s.square().sum()
 
     def node_weights(self) -> Tensor:
-        """Of each node's part of R, (m,): 1 if a client that works in this epoch holds it, else 0."""
+        """Weight of each node's part of R, (m,): 1 if a client that trains in this epoch holds it, else 0."""
         held = self.working.float()[self.task.client]
         return torch.zeros(len(self.degree), device=self.device).scatter_reduce(
             0, self.position, held, "amax"
         )
 
     def send(self) -> Message:
-        """Gradients of the networks, and of the rows of what is learned that a client needs."""
+        """Gradients of the networks; those of the learned rows that clients need are only counted."""
         self.channel.rows_up(self._rows())
         return {name: value for name, value in super().send().items() if name != f"{GRADIENT}.{LEARNED}"}
 
@@ -176,11 +175,11 @@ class FedLap(FedSGD):
         return {name: value for name, value in super().aggregate(sent).items() if name != LEARNED}
 
     def _rows(self) -> Tensor:
-        """What the clients at work send of the learned features, and get back, row after row."""
+        """Stand-in for the learned features that training clients send and receive in an epoch."""
         return unformed(int((self.exchanged_features() * self.working.cpu()).sum()))
 
     def exchanged_features(self) -> Tensor:
-        """Numbers that each client sends in an epoch for what is learned beside the networks, (K,)."""
+        """Number of values that each client sends in an epoch for the learned features, (K,)."""
         smoothing = int(self.options.smoothing > 0)
         rows = self.federation.sizes.cpu() + smoothing * self.neighbours
         return rows * self.options.structure_width + smoothing
@@ -194,22 +193,22 @@ class FedLap(FedSGD):
     backbones=NETWORKS,
     exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
     simulation_only="a server learns features of nodes from their edges",
-    # Of equal eigenvalues the vectors, and all signs, are picked by drawn ones since version 2.
+    # Since version 2 random draws fix all signs, and the vectors of equal eigenvalues.
     version=2,
 )
 class FedLapPlus(FedLap):
-    """FedLap whose features are combinations of the graph's smoothest eigenvectors.
+    """FedLap with features that are combinations of the graph's smoothest eigenvectors.
 
-    `extras`: `roughness`, the mean of uᵀLu / uᵀu over them.
+    `extras`: `roughness`, the mean of uᵀLu / uᵀu over these eigenvectors u.
     """
 
     eigenvalues: Tensor
     """Λ, (r,)."""
     eigenvectors: Tensor
-    """U's rows of each of the federation's nodes, (n, r)."""
+    """Rows of U at the federation's nodes, (n, r)."""
 
     def learned_rows(self) -> int:
-        """Rows of W."""
+        """Number of rows of W."""
         return min(self.options.rank, self.adjacency.shape[0])
 
     def _prepare_smoothing(self) -> None:
@@ -222,7 +221,7 @@ class FedLapPlus(FedLap):
         self.extras["roughness"] = roughness(self.adjacency, vectors)
         self.eigenvalues = torch.from_numpy(values).float().to(self.device)
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
-        # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.
+        # Step j sends a vector's values at N(V_k), and computes j inner products and a length.
         products = 2 * self.federation.clients * (steps - 1) * (steps + 2) // 2
         self.channel.once(unformed((steps - 1) * int(self.neighbours.sum()) + products))
 
@@ -236,5 +235,5 @@ class FedLapPlus(FedLap):
         return torch.dot(self.eigenvalues, energy) / energy.sum()
 
     def exchanged_features(self) -> Tensor:
-        """W, to and from every client, (K,)."""
+        """Number of values of W that each client sends in an epoch, (K,)."""
         return torch.full((self.federation.clients,), self.parameters[LEARNED].numel())

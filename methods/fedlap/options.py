@@ -1,4 +1,4 @@
-"""What may be chosen of FedLap and FedLap+."""
+"""Options of FedLap and FedLap+."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fedsub.methods.core.base import Options
 
 @dataclass(frozen=True)
 class SmoothOptions(Options):
-    """Hyper-parameters of both; defaults are the authors' for Cora."""
+    """Hyper-parameters of both methods; defaults are the authors' for Cora."""
 
     smoothing: NonNegative = tunable(10.0, log=(0.1, 1000))
-    """λ; 0 leaves R out."""
+    """λ, weight of the regulariser R; 0 leaves it out."""
     hops: Size = tunable(2, linear=(1, 5))
-    """L."""
+    """L, number of propagations of f over the client's graph."""
     feature_hidden: str = tunable("64", choices=("64", "128", "256"))
-    """Hidden layers of f, widths joined by +."""
+    """Hidden layers of the feature network f, widths joined by +."""
     structure_hidden: str = "64"
-    """Hidden layers of g, widths joined by +."""
+    """Hidden layers of the structure network g, widths joined by +."""
     structure_width: Count = 512
-    """d_s."""
+    """d_s, width of the learned features."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         return {"backbone": "another method: its network is its own"}
@@ -33,8 +33,8 @@ class SmoothOptions(Options):
 @dataclass(frozen=True)
 class FedLapPlusOptions(SmoothOptions):
     rank: Count = 200
-    """r, eigenvectors."""
+    """r, number of eigenvectors."""
     basis: Literal["exact", "reference"] = "exact"
-    """True eigenvectors, or what the authors' code takes for them."""
+    """Basis U: the exact eigenvectors, or the approximate ones of the authors' code."""
     steps: Count = 500
-    """Of Arnoldi's iteration: for `exact`, those whose bytes are counted."""
+    """Steps of Arnoldi's iteration; with `basis=exact` they only determine the counted bytes."""

@@ -1,12 +1,12 @@
-"""The smooth end of a graph's spectrum: what FedLap+ keeps of the structure.
+"""FedLap+'s structure basis: the eigenvectors of a graph's Laplacian with the smallest eigenvalues.
 
 L = I − D̃^−½ (A + I) D̃^−½; its eigenvectors with the smallest eigenvalues vary least over the edges.
 
-Which Laplacian FedLap+ has in print was not read: here it is the symmetric one, with the eigenvalues of the
-code's, since only for orthonormal U is tr(Wᵀ Λ W) what tr(Sᵀ L S) is for S = U W. The authors' code iterates
-on I − D̃⁻¹(A + I), which is not symmetric, and reads the matrix as if it were (`basis = "reference"`): on Cora
-200 vectors then have a mean roughness uᵀLu of 0.22 with 500 steps, 0.73 with 200, the true ones 0.042. True
-eigenvectors are those that enough steps find; the bytes are of `steps`, from a first vector that every client
+The Laplacian in FedLap+'s paper was not read. Here it is the symmetric one, with the same eigenvalues as the
+code's, since tr(Wᵀ Λ W) = tr(Sᵀ L S) for S = U W only holds if U is orthonormal. The authors' code iterates
+on I − D̃⁻¹(A + I), which is not symmetric, but treats it as symmetric (`basis = "reference"`). On Cora 200
+vectors then have a mean roughness uᵀLu of 0.22 with 500 steps and 0.73 with 200; the exact ones have 0.042.
+Enough steps find the exact eigenvectors; bytes are counted for `steps`, from a first vector that every client
 can draw. There are at most as many vectors as nodes, and at least as many steps as vectors.
 """
 
@@ -21,15 +21,15 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 DENSE = 1000
-"""Nodes up to which the whole spectrum is computed: fewer take less time than a Lanczos iteration."""
+"""Number of nodes up to which the dense eigensolver is used; there it is faster than a Lanczos iteration."""
 SPARE = 10
-"""Eigenvectors found beyond those wanted, so that the last eigenvalue's are all there."""
+"""Number of extra eigenvectors, so that all vectors of the last eigenvalue are found."""
 DEGREE = 8
-"""Of the polynomial: a higher one needs fewer vectors, and more products with the matrix for each."""
+"""Degree of the polynomial: a higher one needs fewer vectors, but more products with the matrix for each."""
 EQUAL = 1e-8
-"""Distance up to which two neighbouring eigenvalues are one."""
+"""Largest difference of two neighbouring eigenvalues that count as equal."""
 BREAKDOWN = 1e-12
-"""Length of a new Arnoldi vector below which there is none."""
+"""Arnoldi's iteration ends at a new vector of at most this length."""
 
 
 def smoothed_adjacency(adjacency: sp.csr_matrix) -> sp.csr_matrix:
@@ -44,10 +44,10 @@ def smallest_eigenpairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The `rank` smallest eigenvalues of L, ascending, and their eigenvectors; (rank,) and (n, rank) float64.
 
-    `rank` is at most n. The eigenvalue 0 comes once for every connected component, with √d̃ there and zero
-    elsewhere as its eigenvector: these are written down, largest component first, and left out of the matrix.
-    `generator` starts the Lanczos iteration that larger graphs take, and chooses signs and vectors of other
-    equal eigenvalues (see `chosen_basis`), which a solver leaves to rounding.
+    `rank` is at most n. Every connected component has one eigenvalue 0, whose eigenvector is √d̃ there and
+    zero elsewhere. These are computed directly, largest component first, and removed from the matrix.
+    `generator` starts the Lanczos iteration of larger graphs, and fixes signs and the vectors of other equal
+    eigenvalues (see `chosen_basis`), which a solver leaves to rounding.
     """
     smooth = smoothed_adjacency(adjacency)
     nodes = smooth.shape[0]
@@ -63,7 +63,7 @@ def smallest_eigenpairs(
         return np.zeros(rank), flat_vectors
     drawn, start = generator.standard_normal((nodes, missing)), generator.standard_normal(nodes)
     wanted = min(missing + SPARE, nodes - len(sizes))
-    # Shifted by 1, so that what is taken out is the smallest of all and not one of many in the middle.
+    # Shifted by 1, so that the removed vectors have the smallest eigenvalues, not ones in the middle.
     if nodes <= max(DENSE, 2 * rank):
         rest = smooth.toarray() + np.eye(nodes) - 2 * (flat @ flat.T).toarray()
         found, vectors = scipy.linalg.eigh(rest, subset_by_index=(nodes - wanted, nodes - 1))
@@ -78,12 +78,12 @@ def smallest_eigenpairs(
 def _largest(
     times: Callable[[np.ndarray], np.ndarray], wanted: int, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest eigenvalues, (wanted,), of a symmetric matrix with all of them between 0 and 2, and their
+    """The largest eigenvalues, (wanted,), of a symmetric matrix with eigenvalues in [0, 2], and their
     eigenvectors, (n, wanted).
 
-    Most of Lanczos's time is spent on making its vectors orthogonal. Of Chebyshev's polynomial of the matrix,
-    which is between −1 and 1 up to the eigenvalue 1 and grows fast from there, it needs fewer vectors (Saad,
-    Numerical Methods for Large Eigenvalue Problems, 2011, chapter 7).
+    Lanczos's iteration spends most of its time on orthogonalising its vectors. It needs fewer of them with
+    Chebyshev's polynomial of the matrix, which is in [−1, 1] for eigenvalues up to 1 and grows fast above
+    (Saad, Numerical Methods for Large Eigenvalue Problems, 2011, chapter 7).
     """
 
     def filtered(x: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def _largest(
     values = (vectors * times(vectors)).sum(axis=0)
     if values.min() > 1:
         return values, vectors
-    # Too few lie above 1: below the polynomial tells nothing apart.
+    # Some eigenvalues are at most 1, where the polynomial does not separate them.
     found: tuple[np.ndarray, np.ndarray] = eigsh(
         LinearOperator(shape, times, dtype=np.float64), wanted, which="LA", v0=start
     )
@@ -105,11 +105,11 @@ def _largest(
 
 
 def chosen_basis(values: np.ndarray, vectors: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """The first r of (n, k) eigenvectors of k ascending eigenvalues, as `drawn`, (n, r), picks them.
+    """The first r of k eigenvectors (n, k) with ascending eigenvalues, in the basis fixed by `drawn`, (n, r).
 
-    Of equal eigenvalues, the drawn vectors of their columns, projected onto the space of the eigenvectors and
-    made orthonormal one after the other; of a single one, the sign with which its product with the drawn
-    vector is positive. They do not depend on which basis of such a space is given.
+    For equal eigenvalues, the drawn vectors of their columns are projected onto the eigenspace and made
+    orthonormal one after the other. A single eigenvector gets the sign whose product with the drawn vector is
+    positive. So the result does not depend on the given basis of an eigenspace.
     """
     groups = np.split(np.arange(len(values)), np.flatnonzero(np.diff(values) > EQUAL) + 1)
     chosen = np.empty_like(drawn)
@@ -124,12 +124,12 @@ def chosen_basis(values: np.ndarray, vectors: np.ndarray, drawn: np.ndarray) -> 
 def misread_eigenpairs(
     adjacency: sp.csr_matrix, rank: int, steps: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What FedLap's public code takes for the eigenpairs, (rank,) and (n, rank) float64.
+    """The approximate eigenpairs of FedLap's public code, (rank,) and (n, rank) float64.
 
-    `rank` is at most `steps`. Arnoldi's iteration on I − D̃⁻¹(A + I), which is not symmetric: the
-    (steps, steps) matrix it leaves is upper Hessenberg with an empty last column, and `eigh` reads its lower
-    triangle. Rounding in one step changes the later vectors altogether: its sums are those of `numpy.add`,
-    which come in one order on every processor, where those of a BLAS do not.
+    `rank` is at most `steps`. The code runs Arnoldi's iteration on I − D̃⁻¹(A + I), which is not symmetric.
+    The resulting (steps, steps) matrix is upper Hessenberg with an empty last column, and `eigh` reads its
+    lower triangle. Rounding in one step changes all later vectors completely. So sums use `numpy.add`, whose
+    order is the same on every processor, unlike a BLAS.
     """
     nodes = adjacency.shape[0]
     looped = adjacency.astype(np.float64) + sp.identity(nodes, format="csr")
@@ -159,7 +159,7 @@ def _length(vector: np.ndarray) -> float:
 
 
 def roughness(adjacency: sp.csr_matrix, vectors: np.ndarray) -> float:
-    """Mean over the columns u of uᵀLu / uᵀu: of true eigenvectors the mean of their eigenvalues."""
+    """Mean of uᵀLu / uᵀu over the columns u; for exact eigenvectors the mean of their eigenvalues."""
     square = np.square(vectors).sum(axis=0)
     energy = square - (vectors * (smoothed_adjacency(adjacency) @ vectors)).sum(axis=0)
     return float(np.mean(energy[square > 0] / square[square > 0]))

@@ -9,20 +9,20 @@ Xie et al., Federated Node Classification over Graphs with Latent Link-type Hete
     h ← Σ_t relu(Â_t h W_t + b_t)                                Â_t over the edges of type t
     logits = h W + b
 
-The server matches every client's types to its own by the best cosine left, averages matched centroids
-and channels, these without the clients for which a channel is empty (no training node has an edge of
-the type), and P, c, W, b by training nodes.
+The server greedily matches every client's types to its own by the highest remaining cosine. It averages
+matched centroids and channels; a channel's mean leaves out clients where no training node has an edge of the
+type. P, c, W, b are averaged by training nodes.
 
-Departures from the public code: channels are summed after every layer, there after the last one; its second
-linear map, which no non-linearity parts from W_t, is left out; Â_t has self-loops, there it has none; the EM
-step is taken once a round, there in every epoch. The code also assigns types anew when it scores, and applies
-its match of centroids transposed; here a score reads the types of the last EM step, and each centroid goes to
-its own match. The paper's experiments use Adam with a learning
-rate of 0.01 and weight decay 5e-4: the protocol's here.
-SGC and GraphSAGE (FedSpray's Table 2) replace relu(Â_t h W_t + b_t) by their own convolution.
+Departures from the public code: channels are summed after every layer, there after the last one. Its second
+linear map is left out, since no non-linearity separates it from W_t. Â_t has self-loops, there it has none.
+The EM step is taken once a round, there in every epoch. The code also assigns types anew when it evaluates,
+and applies its match of centroids transposed; here evaluation uses the types of the last EM step, and each
+centroid goes to its own match. The paper's experiments use Adam with a learning rate of 0.01 and weight decay
+5e-4; here the protocol sets both. SGC and GraphSAGE (FedSpray's Table 2) replace relu(Â_t h W_t + b_t) by
+their own convolution.
 
-A client that is absent in a round keeps its types and centroids and is in no mean; it comes back to the
-newest means, matched with what it had.
+A client that is absent in a round keeps its types and centroids and is in no mean. It comes back to the
+newest means, matched with its last centroids.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from fedsub.methods.stacked.segments import segment_product
     predicts_with="link types",
 )
 class FedLIT(FederatedMethod):
-    """The channels of all clients as one graph of T·n nodes: row T·v + t is node v in channel t."""
+    """The channels of all clients are one graph of T·n nodes: row T·v + t is node v in channel t."""
 
     options: FedLITOptions
     unshared = ("channels",)
@@ -80,35 +80,35 @@ class FedLIT(FederatedMethod):
     client_state = ("kind", "centroids")
     server_state = ("heard", "server_centroids", "server_channels")
     every: Layer
-    """All nodes, which every layer computes in evaluation; not with SGC."""
+    """The layer of all nodes, used in evaluation; not with SGC."""
     trained: list[Layer]
-    """What each layer computes in training, the last one the training nodes; not with SGC."""
+    """Layers used in training, first to last; the last has the training nodes. Not with SGC."""
     clustering: EdgeClustering
     kind: Tensor
     """(m,) type of each undirected edge."""
     typed: Tensor | None = None
-    """The types by which the edges were last spread."""
+    """The types from which `graph` was built."""
     graph: dgl.DGLGraph
     """T·n nodes, each edge in the channel of its type."""
     edge_weight: Tensor
-    """(edges of `graph`,)."""
+    """(edges of `graph`,) weights of Â_t."""
     messages: dict[tuple[Layer, Layer], Messages]
-    """Layer and the one before → what it reads of that: those asked for since edges changed types."""
+    """Cache, (layer, layer before) → messages between them; emptied when edges change types."""
     centroids: Tensor
-    """(K, T, 2·width)."""
+    """(K, T, 2·width) centroids of the clients."""
     heard: Tensor
-    """(K, T, 2·width), the centroids that the server heard last."""
+    """(K, T, 2·width), the centroids last received by the server."""
     server_centroids: Tensor | None = None
-    """(T, 2·width); None before the first exchange."""
+    """(T, 2·width) centroids of the server; None before the first exchange."""
     server_channels: Parameters
-    """Name → (T, …)."""
+    """Channels of the server, name → (T, …)."""
     linked: Tensor
-    """Clients that have edges: the others have no link types to align with or to average. All, if none."""
+    """Clients with edges, whose link types are aligned and averaged; all clients if none has edges."""
 
     def build(self) -> None:
         options = self.options
         super().build()
-        # Channels are a part of the model that is not sent as FedAvg's is.
+        # Channels are a part of the model that is not sent as in FedAvg.
         self.channel.refuse(True)
         self.dropout = Dropout(options.dropout, self.setting.seed, self.device)
         source, target = self.federation.graph.edges()
@@ -126,13 +126,13 @@ class FedLIT(FederatedMethod):
         self.centroids, self.kind = self.clustering.k_means(self.project().detach(), self.generator)
         self.heard = self.centroids
         if not self.channel.everyone:
-            # So that the server can order the types of a client that it has not heard yet.
+            # The server needs them to match the types of clients that have not sent anything yet.
             self.channel.once(self.centroids)
         self.set_types(self.kind)
 
     @property
     def linear(self) -> bool:
-        """Whether nothing but the classes' outputs need be propagated: with SGC."""
+        """Whether only the C outputs need to be propagated, as with SGC."""
         return self.setting.architecture.backbone == "sgc"
 
     def initial_parameters(self) -> Parameters:
@@ -148,7 +148,7 @@ class FedLIT(FederatedMethod):
         return stack(start, self.federation.clients, self.device)
 
     def layers(self) -> int:
-        """Layers with weights: SGC's propagations share one."""
+        """Number of layers with weights; SGC's propagations share one."""
         return 1 if self.linear else self.options.layers
 
     # ------------------------------------------------------------------- round
@@ -159,7 +159,7 @@ class FedLIT(FederatedMethod):
         return add_bias(product, self.parameters["projection.bias"], self.inputs.segments)
 
     def set_types(self, kind: Tensor) -> None:
-        """Spread the edges over the channels by their types, (m,)."""
+        """Assign the edges to channels by their types `kind`, (m,)."""
         self.kind = self.typed = kind
         self.messages = {}
         types, ends = self.options.types, (self.clustering.source, self.clustering.target)
@@ -170,7 +170,7 @@ class FedLIT(FederatedMethod):
         self.edge_weight = weight.to(self.device)
 
     def train_round(self) -> Tensor:
-        """One EM step (k-means stands for the first), then the local epochs."""
+        """Take one EM step (k-means replaces the first), then train the local epochs."""
         if self.round_number > 1:
             with torch.no_grad():
                 x = self.project()
@@ -182,7 +182,7 @@ class FedLIT(FederatedMethod):
         return super().train_round()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of every node, (n, C); in training NaN where the loss does not read them."""
+        """Outputs of every node, (n, C); in training NaN at nodes that the loss does not read."""
         if self.typed is not self.kind:
             self.set_types(self.kind)
         h, last = self.project(), self.inputs.segments
@@ -196,9 +196,9 @@ class FedLIT(FederatedMethod):
         return before.among_all(add_bias(product, self.parameters["head.bias"], before.segments))
 
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
-        """Σ_t dropout(relu((Â_t h) W_t + b_t)), h of the layer before, (b, width) → (r, width).
+        """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
 
-        Neighbours are added up before they are multiplied: products are of the r nodes alone.
+        Neighbours are summed before the product, so that only the r nodes are multiplied.
         """
         if (layer, before) not in self.messages:
             self.messages[layer, before] = Messages(
@@ -209,7 +209,7 @@ class FedLIT(FederatedMethod):
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
 
     def occupied(self) -> Tensor:
-        """Channels in which a training node has an edge, (K, T) bool."""
+        """Channels in which any training node has an edge, (K, T) bool."""
         train = self.federation.train.to(self.device)
         clustering = self.clustering
         touched = train[clustering.source] | train[clustering.target]
@@ -218,11 +218,11 @@ class FedLIT(FederatedMethod):
         return (torch.bincount(cell[touched], minlength=cells) > 0).view(-1, self.options.types)
 
     def send(self) -> Message:
-        """The model, channels and `centroids`; `occupied` says which channels training nodes have."""
+        """The model with its channels, `centroids`, and `occupied`: channels with edges of training nodes."""
         return {**self.parameters, "centroids": self.centroids, "occupied": self.occupied()}
 
     def aggregate(self, sent: Message) -> Message:
-        """Align link types, average what belongs together, and answer in each client's own order."""
+        """Align link types, average matched centroids and channels, and answer in each client's own order."""
         answer = dict(super().aggregate({name: sent[name] for name in self.received}))
         self.heard = for_clients(sent["centroids"], self.heard, self.present)
         linked = self.linked[self.present[self.linked]]

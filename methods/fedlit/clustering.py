@@ -1,7 +1,7 @@
 """Latent link types: clustering of all clients' edges at once, and their alignment at the server.
 
-An edge {u, v}, u < v, is embedded as [x_u ‖ x_v]. It is never laid out as such: dot products and
-norms split over the two ends.
+An edge {u, v}, u < v, is embedded as [x_u ‖ x_v]. The embedding is never stored: dot products and norms are
+sums over the two ends.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class EdgeClustering:
         return left[self.source] + right[self.target]
 
     def nearest(self, x: Tensor, centroids: Tensor) -> Tensor:
-        """Type with the closest centroid, (m,) int64."""
+        """Type whose centroid is nearest to each edge, (m,) int64."""
         squares = centroids.square().sum(dim=2)[self.client]
         return (squares - 2 * self.dots(x, centroids)).argmin(dim=1)
 
     def most_similar(self, x: Tensor, centroids: Tensor) -> Tensor:
-        """Type whose centroid has the highest cosine similarity, (m,) int64 (the E step)."""
-        # The edge's own length scales all its similarities alike.
+        """Type whose centroid has the highest cosine with each edge, (m,) int64 (the E step)."""
+        # An edge's own length scales all its similarities equally.
         return self.dots(x, functional.normalize(centroids, dim=2)).argmax(dim=1)
 
     def means(self, x: Tensor, kind: Tensor, centroids: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class EdgeClustering:
         return torch.where(count.view(*centroids.shape[:2], 1) > 0, mean, centroids)
 
     def k_means(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Lloyd's algorithm from k-means++ seeds, all clients in step: centroids and types."""
+        """Centroids and types by Lloyd's algorithm from k-means++ seeds, for all clients in parallel."""
         centroids = self._seeds(x, generator)
         kind = self.nearest(x, centroids)
         for _ in range(STEPS):
@@ -73,8 +73,8 @@ class EdgeClustering:
         return centroids, kind
 
     def _seeds(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """k-means++ (Arthur & Vassilvitskii 2007): an edge is drawn with its squared distance to the
-        seeds so far; drawing is taking the largest log-weight plus Gumbel noise in each client."""
+        """k-means++ (Arthur & Vassilvitskii 2007): draw an edge with a probability proportional to its
+        squared distance to the seeds so far, as the largest log-weight plus Gumbel noise in each client."""
         clients = self.segments.clients
         chosen = torch.zeros(clients, self.types, 2 * x.shape[1], device=x.device)
         held = self.edges > 0
@@ -106,10 +106,10 @@ def _argmax(score: Tensor, group: Tensor, groups: int) -> Tensor:
 
 
 def greedy_match(similarity: Tensor) -> Tensor:
-    """One-to-one match by repeatedly taking the highest similarity left, for every client at once.
+    """One-to-one match that repeatedly takes the highest remaining similarity, for every client at once.
 
-    `similarity` (K, T, T), a client's types by the server's; returns (K, T), the server's type of
-    each of the client's.
+    `similarity` is (K, T, T), client's types by server's; returns (K, T), the server's type for each of the
+    client's.
     """
     left = similarity.clone()
     clients, types, _ = left.shape
@@ -125,7 +125,7 @@ def greedy_match(similarity: Tensor) -> Tensor:
 
 
 def align(centroids: Tensor, centers: Tensor) -> Tensor:
-    """The server's type of each client's link type, by cosine of the centroids; (K, T).
+    """The server's type for each client's link type, by cosine of the centroids; (K, T).
 
     `centroids` (K, T, w), `centers` (T, w).
     """
@@ -134,16 +134,16 @@ def align(centroids: Tensor, centers: Tensor) -> Tensor:
 
 
 def regroup(values: Tensor, match: Tensor) -> Tensor:
-    """Clients' values (K, T, …) in the server's order of types, by `match` (K, T) → (K, T, …)."""
+    """Reorder clients' values (K, T, …) to the server's order of types, by `match` (K, T)."""
     inverse = torch.argsort(match, dim=1)
     return values[torch.arange(len(values), device=values.device).unsqueeze(1), inverse]
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:
-    """Mean of the clients' channels of each of the server's types, (T, …).
+    """Mean of the clients' channels for each of the server's types, (T, …).
 
-    `values` (K, T, …) in the clients' order, `match` (K, T), `occupied` (K, T) 0/1 in the server's
-    order; a type that is empty everywhere keeps its `previous` (T, …).
+    `values` (K, T, …) are in the clients' order, `match` is (K, T), `occupied` (K, T) 0/1 in the server's
+    order. A type that is empty everywhere keeps its `previous` value, (T, …).
     """
     weight = occupied.view(*occupied.shape, *(1,) * (values.dim() - 2))
     count = weight.sum(dim=0)

@@ -1,4 +1,4 @@
-"""What each layer computes, channel by channel: all nodes, or those that the outputs of a few depend on."""
+"""FedLIT's layers, channel by channel: over all nodes, or only those on which the outputs read depend."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from fedsub.methods.stacked.propagation import kernel_of, mean_weight, normalise
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 WORTH = 0.9
-"""Up to this share of all nodes a layer computes those alone that are needed. On PubMed, where the first
-layer needs 0.78 and the last 0.4, 20 rounds then take 0.81 (GCN) and 0.77 (GraphSAGE) of the processor time
-of two layers of all nodes, 0.87 and 0.81 where the first computes all (by hand at 9da7279, a `WORTH` of 0.9,
-0.7 and 0 in turn)."""
+"""A layer that needs at most this share of all nodes computes only those. On PubMed the first layer needs
+0.78, the last 0.4: 20 rounds then take 0.81 (GCN) and 0.77 (GraphSAGE) of the processor time of two layers of
+all nodes, or 0.87 and 0.81 if the first computes all (measured by hand at 9da7279 with a `WORTH` of 0.9, 0.7
+and 0)."""
 
 
 class Layer:
-    """The r nodes, of n, that a layer computes. The cell of row v in channel t is t·r + v."""
+    """The r of n nodes that a layer computes. The cell of row v in channel t is t·r + v."""
 
     def __init__(self, every: Segments, types: int, rows: Tensor | None = None) -> None:
-        """`every` are all nodes, `rows` (r,) ids ascending; None: all."""
+        """`every` are the segments of all nodes, `rows` (r,) ascending node ids; None: all."""
         device, kept = every.client.device, torch.arange(every.rows) if rows is None else rows.cpu()
         self.types, self.nodes = types, every.rows
         self.rows = None if rows is None else rows.to(device)
         self.segments = every if rows is None else every.among(rows)
         self.channels = Segments(self.segments.sizes.repeat(types), device)
-        """T·K runs of cells, one a channel of a client."""
+        """T·K segments of cells, one for each channel and client."""
         self.number = np.full(every.rows, -1, dtype=np.int32)
-        """(n,) a node's place among the r, −1 where it has none."""
-        # As an array: a tensor of one id would be taken for a number.
+        """(n,) a node's index among the r, −1 if it is not one of them."""
+        # As an array: numpy would take a tensor of one id for a scalar.
         self.number[kept.numpy()] = np.arange(len(kept))
         self.cell = np.full((every.rows, types), -1, dtype=np.int32)
-        """(n, T) the cell of each node and channel, −1 where there is none."""
+        """(n, T) the cell of each node and channel, −1 if there is none."""
         self.cell[kept.numpy()] = np.arange(types * len(kept)).reshape(types, -1).T
         self.drawn = draw_order(every.sizes, types)[kept].T.flatten().to(device)
-        """(T·r,) places of the cells' dropout masks, which are drawn for the cells of all nodes."""
+        """(T·r,) positions of the cells' dropout masks, which are drawn for the cells of all nodes."""
 
     def among_all(self, outputs: Tensor) -> Tensor:
-        """Outputs (r, C) as (n, C), NaN where there are none."""
+        """Expand outputs (r, C) to (n, C), NaN at nodes that are not computed."""
         if self.rows is None:
             return outputs
         every = outputs.new_full((self.nodes, outputs.shape[1]), math.nan)
@@ -58,7 +58,7 @@ class Layer:
 
 
 def draw_order(sizes: Tensor, types: int) -> Tensor:
-    """When the mask of node v in channel t is drawn, by client, channel and node, (n, T); `sizes` (K,)."""
+    """Draw position of node v's mask in channel t, by client, channel and node, (n, T); `sizes` (K,)."""
     first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
     return first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)
 
@@ -66,10 +66,10 @@ def draw_order(sizes: Tensor, types: int) -> Tensor:
 def channel_graph(
     near: Tensor, far: Tensor, nodes: int, kernel: str, mean: bool
 ) -> tuple[dgl.DGLGraph, Tensor]:
-    """The graph of all channels, of so many nodes, and the weights of Â_t, (edges,).
+    """The graph of all channels, with `nodes` nodes, and the weights of Â_t, (edges,).
 
-    `near` and `far`, (m,), are the ends of each undirected edge in its channel; `mean`: GraphSAGE's weights,
-    without loops.
+    `near` and `far`, (m,), are the ends of each undirected edge in its channel. `mean`: GraphSAGE's weights,
+    without self-loops.
     """
     ends = torch.cat([near, far]), torch.cat([far, near])
     graph = use_kernel(dgl.graph(ends, num_nodes=nodes), kernel)
@@ -77,9 +77,9 @@ def channel_graph(
 
 
 def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count: int) -> list[Layer]:
-    """`count` layers, first to last, for the outputs of `read`, (t,) nodes, alone; None: of all.
+    """`count` layers, first to last, that give the outputs of the nodes `read`, (t,); None: of all nodes.
 
-    A layer of most nodes is `every`, that of all.
+    A layer that needs most nodes is `every`, the layer of all.
     """
     layers: list[Layer] = []
     for hops in range(count):
@@ -91,20 +91,20 @@ def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count
 
 
 class Messages:
-    """What the cells of a layer read of the layer before, once edges have their types.
+    """The messages that a layer's cells receive from the layer before, for given types of edges.
 
-    The cell of node v in channel t reads (Â_t h)_v; with GraphSAGE, `itself`, it reads two parts:
+    The cell of node v in channel t receives (Â_t h)_v. With GraphSAGE, `itself`, it receives two parts:
     [h_v ‖ mean of h over v's neighbours of type t].
     """
 
     def __init__(
         self, layer: Layer, before: Layer, graph: dgl.DGLGraph, weight: Tensor, itself: bool
     ) -> None:
-        """`graph` has node v in channel t as T·v + t, `weight` is (edges,)."""
+        """In `graph` node v in channel t is T·v + t; `weight` is (edges,)."""
         self.layer, self.before, self.graph, self.weight, self.itself = layer, before, graph, weight, itself
 
     def __call__(self, h: Tensor) -> Tensor:
-        """h (b, width) of the layer before → what cells read, (T·r, parts·width)."""
+        """Messages to the cells, (T·r, parts·width), from h (b, width) of the layer before."""
         if kernel_of(self.graph) == "dgl":
             block, weight = self._block
             read = dgl.ops.u_mul_e_sum(block, h, weight.unsqueeze(1))
@@ -113,7 +113,7 @@ class Messages:
         return read.view(self.layer.channels.rows, -1)
 
     def _entries(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[int, int]]:
-        """Values (e,), rows and columns of the matrix S with S h what cells read, part by part; its shape."""
+        """Values (e,), (rows, columns) and shape of the matrix S; S h are the messages, part by part."""
         layer, parts = self.layer, 1 + self.itself
         source, target = (end.numpy() for end in self.graph.edges())
         value, row = self.weight.cpu().numpy(), layer.cell.ravel()[target]
@@ -133,7 +133,7 @@ class Messages:
         """S and Sᵀ."""
         value, places, shape = self._entries()
         matrix = sp.coo_matrix((value, places), shape=shape)
-        # No two entries have one place: scipy need not look for them.
+        # Positions are distinct, so scipy need not search for duplicates.
         matrix.has_canonical_format = True
         matrix = matrix.tocsr()
         device = self.weight.device
@@ -141,7 +141,7 @@ class Messages:
 
     @cached_property
     def _block(self) -> tuple[dgl.DGLGraph, Tensor]:
-        """S as DGL has it, and its edges' weights."""
+        """S as a DGL block, and its edges' weights."""
         value, (row, column), (rows, columns) = self._entries()
         block = dgl.create_block(
             (torch.from_numpy(column), torch.from_numpy(row)), num_src_nodes=columns, num_dst_nodes=rows
@@ -165,8 +165,8 @@ class _Product(torch.autograd.Function):
 def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
     """Σ_t dropout(relu(read_t W_t + b_t)), (r, width).
 
-    `read` (T·r, in) has one row a cell; `weight` (K, T, in, width), `bias` (K, T, width). Masks are drawn for
-    the cells of all nodes, so that which are needed changes no draw; `dropout` None evaluates.
+    `read` (T·r, in) has one row for each cell; `weight` (K, T, in, width), `bias` (K, T, width). Masks are
+    drawn for the cells of all nodes, so that draws do not depend on `layer`; `dropout` None means evaluation.
     """
     # By channel and client, as the cells are.
     weight, bias = weight.transpose(0, 1).flatten(0, 1), bias.transpose(0, 1).flatten(0, 1)
@@ -179,8 +179,8 @@ def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropou
 def linear_sum(
     h: Tensor, parameters: Weights, segments: Segments, spread: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b, (n, C): C columns
-    of each channel are propagated, not `width`. `spread` propagates (T·n, C)."""
+    """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b, (n, C), as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: this
+    propagates C columns of each channel instead of `width`. `spread` propagates (T·n, C)."""
     head = parameters["head.weight"]
     weight = parameters["channels.0.weight"] @ head.unsqueeze(1)
     types, classes = weight.shape[1], weight.shape[3]

@@ -1,4 +1,4 @@
-"""What may be chosen of FedLIT."""
+"""Options of FedLIT."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedsub.methods.core.base import Options
 
 @dataclass(frozen=True)
 class FedLITOptions(Options):
-    """Hyper-parameters of FedLIT; its network is its own, not the protocol's."""
+    """Hyper-parameters of FedLIT, which has its own network instead of the protocol's."""
 
     types: Count = tunable(4, linear=(2, 8))
-    """T, latent link types."""
+    """T, number of latent link types."""
     layers: Count = tunable(2, linear=(1, 3))
-    """Multi-channel layers; with SGC the protocol's hops count instead."""
+    """Number of multi-channel layers; with SGC the protocol's hops are used instead."""
     width: Count = 64
     """Width of the projection and of every layer."""
     dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
-    """After every channel."""
+    """Dropout after every channel."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         return {"layers": "another backbone than sgc"} if backbone == "sgc" else {}

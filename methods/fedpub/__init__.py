@@ -1,26 +1,25 @@
-"""FED-PUB: personalised averages of the models that behave alike, and sparse masks on the weights.
+"""FED-PUB: personalised averages of models with similar outputs, and sparse masks on the weights.
 
 Baek et al., Personalized Subgraph Federated Learning, ICML 2023.
 
-- Every client trains weights w and masks μ (one at the start) together and computes with w ⊙ μ
-  (section 4.2), on eq. (4): L + λ₁ ‖μ‖₁ + λ₂ ‖w − w̄‖², w̄ the weights it received.
+- Every client trains weights w and masks μ (initially one) together and computes with w ⊙ μ (section
+  4.2). Its loss is eq. (4): L + λ₁ ‖μ‖₁ + λ₂ ‖w − w̄‖², w̄ the received weights.
 - Functional embedding h̃_i: the mean output of its GCN layers on a proxy graph (section 4.1).
 - Server, eq. (3): w̄_i = Σ_j α_ij w_j, α_i = softmax_j(τ S(i, j)), S(i, j) = cos(h̃_i, h̃_j).
-- Mask entries below λ₁ count as zero in evaluation, in the embedding and on the network.
+- Mask entries below λ₁ count as zero in evaluation, in the embedding and in messages.
 
 Departures. The authors' code computes both regularisers on detached tensors, so that they have no
-gradient; with them as printed the masks collapse and Cora (METIS, 10 clients) falls from 81.5 to 72.
-`regularizer` chooses; `reference` is the default. The code sends every parameter whatever its mask;
-here the masked ones are really absent, the average runs over those clients that sent an entry, and a
-client keeps its own value of one that it masks out. SGC has no hidden layer: its embedding is its mean
-logits without the bias. Their proxy graph has no edges between blocks where the paper says 0.01; here
-0.01. Their masked classifier starts at Glorot's values, bias included, unlike that of their FedAvg: worth
-two points on Cora with 20 METIS clients (`classifier`).
+gradient. With gradients, as printed, the masks collapse and Cora (METIS, 10 clients) falls from 81.5 to 72.
+`regularizer` chooses; `reference` is the default. The code sends every parameter whatever its mask. Here
+masked entries are not sent: the average is over the clients that sent an entry, and a client keeps its own
+value of an entry that it masks out. SGC has no hidden layer: its embedding is its mean logits without the
+bias. The code's proxy graph has no edges between blocks; the paper has probability 0.01, as here. The code's
+masked classifier starts at Glorot's values, bias included, unlike its FedAvg's: worth two points on Cora with
+20 METIS clients (`classifier`).
 
-A client that is absent in a round keeps weights and masks and is in no average; it comes back to the average
-that the server made for it last, as with the code's `--frac`. One that has not taken part yet begins with
-the common start, where the code gives it the plain mean of the last round's models. Figures of the masks are
-over all clients.
+A client that is absent in a round keeps weights and masks and is in no average. It comes back to the last
+average that the server made for it, as with the code's `--frac`. A client that has not taken part yet has the
+common start; the code gives it the plain mean of the last round's models. Mask figures are over all clients.
 """
 
 from __future__ import annotations
@@ -60,21 +59,21 @@ class FedPub(FederatedMethod):
     server_state = ("heard", "similarity", "exchanges")
     pruning: Pruning
     embedding: FunctionalEmbedding | None = None
-    """What makes h̃ of a proxy; None where clients are not compared by one."""
+    """Computes h̃ on a proxy graph; None if clients are not compared on one."""
     label_similarity: Tensor
-    """(K, K), of the class distributions."""
+    """(K, K), similarity of the class distributions."""
     similarity: Tensor | None = None
-    """(K, K), S of the last exchange; None where similarity is not used."""
+    """(K, K), S of the last exchange; None if similarity is not used."""
     heard: Parameters
-    """What the server heard last from each client, where some are absent: masks by parameter, (K, in, out)
-    bool, and `embedding`, (K, hidden)."""
+    """Last values that the server received from each client, if some are absent: masks by parameter,
+    (K, in, out) bool, and `embedding`, (K, hidden)."""
     counts: Tensor
-    """(K,) parameters that each client sent in the last exchange."""
+    """(K,) number of parameters that each client sent in the last exchange."""
     size: int
-    """Parameters of one client without its masks."""
+    """Number of parameters of one client without its masks."""
     exchanges: list[tuple[Tensor, Tensor | None, int, int]]
-    """`counts` and `similarity` of every exchange, the bytes sent until then, both ways, and how many models
-    FedAvg would have sent in it."""
+    """For every exchange: `counts`, `similarity`, the bytes sent so far, both ways, and the number of models
+    that FedAvg would have sent in it."""
 
     # ------------------------------------------------------------------ set-up
 
@@ -85,7 +84,7 @@ class FedPub(FederatedMethod):
         self.pruning = Pruning(self.options.lambda1)
         self.exchanges, self.heard = [], {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
-        # The masks begin with ones.
+        # All masks are one at the start.
         self.counts = torch.full_like(self.epochs, self.size)
         federation = self.federation
         shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
@@ -101,7 +100,7 @@ class FedPub(FederatedMethod):
             self.channel.once(*(each for each in proxy.sent() for _ in range(federation.clients)))
 
     def initial_parameters(self) -> Parameters:
-        """FedAvg's start but for the classifier, with masks of ones."""
+        """FedAvg's start except for the classifier's, with masks of ones."""
         parameters = super().initial_parameters()
         if not self.options.masks:
             return parameters
@@ -136,7 +135,7 @@ class FedPub(FederatedMethod):
         return loss
 
     def send(self) -> Message:
-        """What the masks leave of the weights, and h̃ as `embedding`."""
+        """The unmasked weights, and h̃ as `embedding`."""
         message, kept = super().send(), self.pruning(self.parameters).kept()
         dense = sum(message[name][0].numel() for name in message.keys() - kept.keys())
         counts = [self.channel.count(mask) for mask in kept.values()]
@@ -147,8 +146,8 @@ class FedPub(FederatedMethod):
         return message
 
     def aggregate(self, sent: Message) -> Message:
-        """Each client's average by similarity of what was sent, of an absent client the one made for it last.
-        An entry comes with an answer if the client keeps it and somebody sent it."""
+        """Each client's average by similarity; for an absent client the last one made for it. An answer
+        contains an entry if the client keeps it and any client sent it."""
         models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
         kept = self._heard(kept, True)
         self.similarity = self.compare(sent, models)
@@ -168,7 +167,7 @@ class FedPub(FederatedMethod):
         return {**mixed, **prefixed("kept", answered)}
 
     def _heard(self, sent: Parameters, unheard: bool) -> Parameters:
-        """What each client sent last, (K, …); of one that never sent any `unheard`."""
+        """Last values sent by each client, (K, …); `unheard` for a client that has not sent any."""
         if self.channel.everyone:
             return sent
         for name, new in sent.items():
@@ -177,10 +176,10 @@ class FedPub(FederatedMethod):
         return {name: self.heard[name] for name in sent}
 
     def receive(self, answer: Message) -> None:
-        """The average; a client keeps its own value of an entry that did not come."""
+        """Set the received average; a client keeps its own value of an entry that it did not receive."""
         own = self.pruning(self.parameters).kept() if not self.channel.everyone else {}
         for name, mask in unprefixed("kept", answer).items():
-            # The server does not know yet what a client masks out that has never sent.
+            # The server does not know the masks of a client that has never sent.
             mask = mask & own[name] if name in own else mask
             self.received[name] = torch.where(mask, answer[name], self.parameters[name].detach())
         super().receive(self.received)
@@ -189,7 +188,7 @@ class FedPub(FederatedMethod):
         self.exchanges.append((self.counts, self.similarity, sent, models))
 
     def compare(self, sent: Message, models: Message) -> Tensor | None:
-        """S, (K, K); None where similarity is not used."""
+        """S, (K, K); None if similarity is not used."""
         kind = self.options.similarity
         if kind == "none":
             return None
@@ -209,21 +208,20 @@ class FedPub(FederatedMethod):
         return self.embedding(parameters)
 
     def finish(self) -> None:
-        """The figures of the paper's Tables 3, 5 and 9 and Figure 6, of every exchange.
+        """Add the figures of the paper's Tables 3, 5 and 9 and Figure 6 for every exchange.
 
-        `mask_sparsity_pct`: masked share of the entries that have a mask; `model_size_pct`: share of
-        all parameters that is left; `communication_pct_of_fedavg`: both ways, by the shorter of a message's
-        two encodings, and its mean; `paper_communication_pct`: with every entry named by an index, 3/2 of the
-        model's size, as Table 3 counts also where all values would be shorter;
-        `similarity_label_correlation`: with the label similarity, over pairs of clients, the absent ones with
-        what they keep.
+        `mask_sparsity_pct`: masked share of the entries that have a mask; `model_size_pct`: remaining share
+        of all parameters; `communication_pct_of_fedavg` and its mean: both ways, by the shorter of a
+        message's two encodings; `paper_communication_pct`: every entry has an index, 3/2 of the model's size,
+        as in Table 3, even if sending all values would be shorter; `similarity_label_correlation`:
+        correlation of S with the label similarity over pairs of clients, absent ones with their last values.
         """
         whole = self.federation.clients * self.size
         maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())
         kept_rounds = self.options.keep_similarity.split("+")
         before, total = 0, 0
         for number, (counts, similarity, sent, models) in enumerate(self.exchanges, start=1):
-            # FedAvg's, among the same clients.
+            # FedAvg's bytes among the same clients.
             fedavg = FLOAT * self.size * models
             total += fedavg
             masked = whole - int(counts.sum())

@@ -1,4 +1,4 @@
-"""What may be chosen of FED-PUB."""
+"""Options of FED-PUB."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class FedPubOptions(Options):
     masks: bool = True
     """Whether weights are masked."""
     similarity: Literal["function", "parameter", "gradient", "label", "none"] = "function"
-    """What clients are compared by: functional embeddings, weights, their change in the round, or
-    class distributions; `none` averages as FedAvg does. The distributions are those of all of a client's
-    labels, as in Table 10, validation's and test's among them: an oracle, and marked as one."""
+    """Similarity of clients: of functional embeddings, weights, weight changes in the round, or class
+    distributions; `none` averages as FedAvg does. As in Table 10, the class distributions use all labels,
+    validation and test included: an oracle, and marked as one."""
     proxy: Literal["sbm", "er", "one", "feature"] = "sbm"
     """Input of the functional embeddings: a stochastic block model, an Erdős–Rényi graph, one node,
     or every client's own graph and features."""
     community: Literal["implicit", "explicit"] = "implicit"
-    """`explicit` averages only over clients with a similarity above 0.5."""
+    """Clients that are averaged: all (`implicit`), or those with a similarity above 0.5 (`explicit`)."""
     regularizer: Literal["reference", "printed"] = tunable("reference", choices=("reference", "printed"))
-    """`printed`: eq. (4); `reference`: both terms without gradient, as in the authors' code."""
+    """Regularisers: as `printed` in eq. (4), or without gradient as in the authors' code (`reference`)."""
     tau: NonNegative = tunable(3.0, log=(1, 10))
-    """Scale of the similarities in the softmax. The paper takes 3 where clients do not overlap and 5
-    where they do: name it there, `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
+    """τ, scale of the similarities in the softmax. The paper uses 3 if clients do not overlap and 5 if they
+    do; for the latter write `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
     lambda1: NonNegative = tunable(0.001, log=(1e-4, 0.01))
-    """Weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
+    """λ₁, weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
     lambda2: NonNegative = 0.001
-    """Weight of the squared distance to the received weights."""
+    """λ₂, weight of the squared distance to the received weights."""
     keep_similarity: str = ""
-    """Rounds, joined by +, whose S the record keeps, beside the label similarities and the edges missing
-    between clients (Figure 6): `5+30`."""
+    """Rounds, joined by + as in `5+30`, whose similarities S are recorded, with the label similarities and
+    the edges missing between clients (Figure 6)."""
     classifier: Literal["reference", "linear"] = "reference"
-    """Start of a linear classifier with masks: `reference`, Glorot's for weight and bias, as in the
-    authors' code; `linear`, the backbone's own, as in the paper, which does not mention any."""
+    """Initial values of a linear classifier with masks: `reference`, Glorot's for weight and bias, as in the
+    authors' code; `linear`, the backbone's own, since the paper does not mention any."""
 
     def __post_init__(self) -> None:
         """Raises UserError for rounds that cannot be read."""

@@ -1,4 +1,4 @@
-"""FED-PUB's functional embeddings: what each client's network makes of the same random graph.
+"""FED-PUB's functional embeddings: mean outputs of the clients' networks on the same random graph.
 
 Baek et al., ICML 2023, section 4.1 and appendix B.3: the mean over the nodes of a proxy graph of the
 output of the last hidden layer before its activation. All K networks run at once; they share the
@@ -26,7 +26,7 @@ BLOCK_NODES = 100
 WITHIN = 0.1
 """Probability of an edge inside a block."""
 BETWEEN = 0.01
-"""Probability of an edge between blocks: the paper's; the authors' code has 0."""
+"""Probability of an edge between blocks, as in the paper; the authors' code has 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Proxy:
     """(m, d), drawn from N(0, 1)."""
 
     def sent(self) -> tuple[Tensor, Tensor]:
-        """Features, and ends of edges, on their way to one client."""
+        """Features and ends of edges, as sent to one client."""
         return self.features, unformed(2, self.graph.num_edges(), dtype=torch.int32)
 
 
@@ -61,15 +61,15 @@ def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
 
 
 class FunctionalEmbedding:
-    """The K networks' mean outputs on a proxy; for a GCN of two layers, what does not depend on the
-    networks is computed once."""
+    """The K networks' mean outputs on a proxy. For a plain GCN of two layers, the products that do not depend
+    on its parameters are computed once."""
 
     aggregated: Tensor | None = None
-    """(m, d) Â X of such a GCN."""
+    """(m, d) Â X for a plain GCN of two layers; None for other networks."""
     pool: Tensor
-    """(1, m) of such a GCN: the mean over nodes after one more propagation."""
+    """(1, m) operator that propagates once more and takes the mean over nodes; for the same GCN."""
     inputs: Inputs
-    """Of any other network."""
+    """Inputs of any other network."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class FunctionalEmbedding:
         self.pool = self.pool.T.contiguous().to(device)
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """(K, hidden) for stacked parameters as the clients use them (masks applied, no dropout)."""
+        """h̃, (K, hidden), for stacked parameters with masks applied; without dropout."""
         with torch.no_grad():
             if self.aggregated is None:
                 return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, parameters))
             return self._gcn(self.aggregated, parameters)
 
     def _gcn(self, aggregated: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """mean(Â relu(Â X W₁ + b₁) W₂ + b₂) with Â X known and the mean taken before W₂."""
+        """mean(Â relu(Â X W₁ + b₁) W₂ + b₂), (K, hidden), from Â X and with the mean taken before W₂."""
         first = parameters["layers.0.weight"]
         bias = parameters["layers.0.bias"].unsqueeze(1)
         hidden = torch.baddbmm(bias, aggregated.expand(len(first), -1, -1), first).relu_()

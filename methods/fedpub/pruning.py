@@ -1,9 +1,9 @@
-"""FED-PUB's pruning: which parameters a client keeps, and what the others' absence saves.
+"""FED-PUB's pruning: the parameters that a client keeps, and the bytes that are sent.
 
-Where sparsity comes from, with `regularizer=reference`: a mask entry of a feature that a client's nodes do
-not have gets no gradient but the weight decay's 1e-6 μ, which Adam blows up to a step of the learning rate.
-After 100 steps at 0.01 the masks of absent features are near zero (Cora, ten overlapping clients: 40, 54, 67
-and 79 % of entries below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 75).
+With `regularizer=reference` sparsity comes from weight decay: the mask entry of a feature that a client's
+nodes do not have only has the gradient 1e-6 μ, which Adam scales up to a step of the learning rate. After 100
+steps at 0.01 the masks of absent features are near zero (Cora, ten overlapping clients: 40, 54, 67 and 79 %
+of entries are below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 75).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PREFIX = "mask"
 
 
 def with_masks(parameters: Weights) -> Parameters:
-    """The parameters, and masks of ones, `mask.<name>`, of the weight matrices (K, in, out); biases and gains
-    have none."""
+    """The parameters, and masks of ones, `mask.<name>`, for the weight matrices (K, in, out); biases and
+    gains have none."""
     ones = {name: torch.ones_like(value) for name, value in parameters.items() if value.dim() == 3}
     return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
 
 
 def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
-    """w ⊙ μ for every parameter with a mask (by the parameter's name), the others as they are.
+    """w ⊙ μ for every parameter with a mask; the others unchanged.
 
-    `masks` None: those among the parameters.
+    `masks` has the parameters' names; None: the masks among the parameters.
     """
     masks = unprefixed(PREFIX, parameters) if masks is None else masks
     return {
@@ -45,7 +45,7 @@ def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters
 
 @dataclass(frozen=True)
 class Pruned:
-    """What the clients compute with in evaluation and send: entries up to λ₁ in absolute value are zero."""
+    """Masks and weights that clients evaluate with and send: mask entries of size up to λ₁ are zero."""
 
     masks: Mapping[str, Tensor]
     """Name of a masked parameter → (K, in, out)."""
@@ -53,8 +53,8 @@ class Pruned:
     """Name of a parameter → (K, …), w ⊙ μ."""
 
     def kept(self) -> dict[str, Tensor]:
-        """Name of a masked parameter → (K, in, out) bool, entries that stay; parameters of which
-        every client keeps every entry are left out."""
+        """Name of a masked parameter → (K, in, out) bool, the entries kept; a parameter is left out if every
+        client keeps all of it."""
         return {
             name: mask != 0
             for name, mask in self.masks.items()
@@ -63,12 +63,12 @@ class Pruned:
 
 
 class Pruning:
-    """Prunes at a threshold, λ₁; unless a parameter was written since, the result is that of before."""
+    """Prunes at a threshold, λ₁, and caches the result until a parameter changes."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
         self.read: list[tuple[Tensor, int]] = []
-        """The parameters that `pruned` was made of, and their versions then."""
+        """The parameters from which `pruned` was computed, with their versions."""
         self.pruned = Pruned({}, {})
 
     def __call__(self, parameters: Weights) -> Pruned:
@@ -88,25 +88,25 @@ class Pruning:
         return self.pruned
 
     def _prune(self, mask: Tensor) -> Tensor:
-        """The mask itself while nothing falls below the threshold, which one quick pass can tell."""
+        """The pruned mask; the mask itself if one quick pass finds nothing below the threshold."""
         if mask.aminmax().min > self.threshold:
             return mask
         return functional.hardshrink(mask, self.threshold)
 
 
 def indexed_size(counts: Tensor) -> int:
-    """Bytes both ways when every client names each of its `counts[k]` entries, however many they are."""
+    """Bytes both ways if every client names each of its `counts[k]` entries by an index."""
     return int(counts.sum()) * (2 * FLOAT + INDEX)
 
 
 def mix_kept(
     matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]
 ) -> tuple[Parameters, Parameters]:
-    """The server's averages of what was sent, name → (R, …), and which entries of them hold, (K, …) bool.
+    """The server's averages, name → (R, …), and the entries in which they are valid, (K, …) bool.
 
-    An entry that a client does not send takes no part: the others' weights are scaled to sum to
-    one over those that send it. An average holds where a client sends the entry and anyone's weight counts
-    (it may have been absent itself). `matrix` is (R, K), R = 1 or K.
+    Only clients that send an entry take part in its average, with weights scaled to sum to one. The average
+    is valid at a client that keeps the entry, if any sender has positive weight (the client itself may have
+    been absent). `matrix` is (R, K), R = 1 or K.
     """
     dense = {name: value for name, value in parameters.items() if name not in kept}
     mixed, answered = mix(matrix, dense), {}

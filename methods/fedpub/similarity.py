@@ -1,4 +1,4 @@
-"""From similarities between clients to FED-PUB's averaging weights, and how well they fit the labels."""
+"""FED-PUB's averaging weights from similarities between clients, and their correlation with the labels'."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COMMUNITY = 0.5
 
 
 def mixing_matrix(similarity: Tensor, tau: float, explicit: bool, present: Tensor | None = None) -> Tensor:
-    """α of eq. (3), rows softmax(τ S); (K, K) float32. `explicit` leaves out those outside the
-    community, never the client itself. `present`, (K,) bool: the others weigh nothing; None: all are."""
+    """α of eq. (3), rows softmax(τ S); (K, K) float32. `explicit` leaves out clients outside the community,
+    never the client itself. Clients not `present`, (K,) bool, have weight 0; None: all are present."""
     logits = tau * similarity
     if explicit:
         own = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
@@ -42,13 +42,13 @@ def label_similarity(shares: Tensor) -> Tensor:
 
 
 def _entropy(shares: Tensor) -> Tensor:
-    """In bits, over the last axis."""
+    """Entropy in bits over the last axis."""
     return -torch.special.xlogy(shares, shares).sum(dim=-1) / math.log(2)
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
-    """Pearson's correlation over the pairs of different clients of two (K, K) matrices; NaN for K < 3, and
-    where all pairs of one are alike."""
+    """Pearson's correlation of two (K, K) matrices over the pairs of different clients; NaN for K < 3, and if
+    all pairs of one matrix are equal."""
     clients = len(first)
     if clients < 3:
         return float("nan")

@@ -4,32 +4,31 @@ Zhang, Yang, Li, Sun, Yiu, Subgraph Federated Learning with Missing Neighbor Gen
 
 - FedSage: FedAvg of GraphSAGE on the clients' own graphs.
 - FedSage+: each client i first trains a neighbour generator on its impaired graph (half of a sample of
-  its nodes hidden), then adds the generated neighbours to its whole graph, and FedAvg follows on the
+  its nodes hidden). It then adds the generated neighbours to its whole graph, and FedAvg follows on the
   mended graphs. With V̄_i its remaining nodes, d_v the number and N_h(v) the set of v's hidden neighbours,
   δ the squared distance divided by the number of features:
 
       L_i = 1/|V̄_i| Σ_v smooth-L1(d̂_v, d_v)
-          + 1/|V̄_i| Σ_v Σ_{p ≤ n̂_v} [ min_{u ∈ N_h(v)} δ(x̂_v^p, x_u), nothing where N_h(v) is empty,
+          + 1/|V̄_i| Σ_v Σ_{p ≤ n̂_v} [ min_{u ∈ N_h(v)} δ(x̂_v^p, x_u), 0 if N_h(v) is empty,
                                       + Σ_{j ≠ i} min_{u ∈ V_j} δ(x̂_v^p, x_u) ]
           + task loss of a GraphSAGE on the impaired graph mended with all x̂_v^p
 
-  The sum over other clients never leaves them: they return its gradient for the generated rows.
-- FedSage-true (FedStruct, section 6): mended with the true features of the missing one-hop neighbours,
-  what FedSage+ could reach at best.
+  Other clients do not send their terms of the sum: they return its gradient for the generated rows.
+- FedSage-true (FedStruct, section 6): the graph is mended with the true features of the missing one-hop
+  neighbours, an upper bound for FedSage+.
 
-Departures. Nodes are hidden among validation nodes, as in the public code, where the paper says among all
-(`hidden_from`). The public code replaces the minima over V_j by random neighbours at j and takes all
-losses over training nodes only; here both are the paper's. The paper's distances are not divided by the
-number of features (`feature_weight` set to that number gives them their weight), the code's by p as well;
-the weight that the paper gives the other clients' part is 1, as in the code. One phase trains everything
-with the federated part on, where the code first trains locally, then the last layers in the federation.
-d̂ is rounded where the code truncates it, and the whole graph is mended where the code mends the impaired
-one. The generators of all clients start alike, the layer of d̂ without negative weights (else its ReLU is
-dead in every second run); none has weight decay. Added nodes are joined in both directions. The backbone
-of FedSage+ and FedSage-true is the setting's (FED-PUB runs FedSage+ with GCN); encoder and classifier of
-the generator are GraphSAGE always. FedStruct averages gradients instead of models (`average`). Where a
-protocol divides features by their row sums, generated rows can be divided too (`generated`), on which
-FED-PUB is silent.
+Departures. Nodes are hidden among validation nodes, as in the public code; the paper says among all
+(`hidden_from`). The public code replaces the minima over V_j by random neighbours at j, and takes all losses
+only over training nodes; here both are the paper's. The paper does not divide distances by the number of
+features (`feature_weight` set to this number gives the same weight); the code also divides by p. The weight
+of the other clients' part, a parameter in the paper, is 1 as in the code. One phase trains everything with
+the federated part; the code first trains locally, then the last layers in the federation. d̂ is rounded, in
+the code truncated; the whole graph is mended, in the code the impaired one. The generators of all clients
+start equal. The layer of d̂ starts without negative weights (else its ReLU is dead in every second run). No
+generator has weight decay. Added nodes are joined in both directions. FedSage+ and FedSage-true use the
+setting's backbone (FED-PUB runs FedSage+ with GCN); the generator's encoder and classifier are always
+GraphSAGE. FedStruct averages gradients instead of models (`average`). If a protocol divides features by their
+row sums, generated rows can be divided too (`generated`); FED-PUB does not say whether it does.
 """
 
 from __future__ import annotations
@@ -65,21 +64,21 @@ BACKBONES = ("gcn", "sgc", "graphsage", "gat", "gprgnn")
 
 @register("fedsage", title="FedSage", paper=PAPER, tasks=BOTH_TASKS, backbones=("graphsage",))
 class FedSage(FedAvg):
-    """FedAvg of GraphSAGE; absent clients as there."""
+    """FedAvg of GraphSAGE; absent clients are treated as in FedAvg."""
 
 
 class Mended(FedSGD):
     """FedAvg, or with averaged gradients FedSGD, on graphs with additional nodes.
 
-    Graphs are mended before the first round, by all clients, whoever is absent later.
+    All clients mend their graphs before the first round, also those that are absent later.
     """
 
     mended: Grown | None = None
-    """None where nothing was added."""
+    """The graphs with the additional nodes; None if nothing was added."""
 
     @property
     def one_model(self) -> bool:
-        """Averaged gradients move one model."""
+        """Whether averaged gradients update one model."""
         return bool(self.options.average == "gradients")
 
 
@@ -99,9 +98,9 @@ class FedSagePlus(Mended):
 
     options: FedSagePlusOptions
     hidden: Tensor
-    """(n,) bool, nodes that the impaired graphs lack."""
+    """(n,) bool, nodes hidden in the impaired graphs."""
     others: OtherClients | None
-    """None where there is one client."""
+    """Search among the other clients' features; None if there is one client."""
 
     def make_inputs(self) -> Inputs:
         """Train the generators, then mend every client's graph."""
@@ -128,16 +127,16 @@ class FedSagePlus(Mended):
         return mended_inputs(self.backbone, mended, own, generated.features, self.task.width, sizes)
 
     def finish(self) -> None:
-        """`paper_communication_pct`, FED-PUB's Table 3: besides the model both ways the feature rows of the
-        training nodes in four transfers of every round. (Its 276.84 is 1 + 4·124·1,433 / (2·200,967): 124
-        training nodes a client.) Here features cross before training alone, and the channel counts them."""
+        """Set `paper_communication_pct` as FED-PUB's Table 3: the model both ways, and the training nodes'
+        features in four transfers a round. (Its 276.84 is 1 + 4·124·1,433 / (2·200,967): 124 training nodes a
+        client.) Here features are only sent before training, and the channel counts them."""
         models = self.federation.clients if self.one_model else 1
         model = 2 * models * size_of(*self.parameters.values())
         rows = 4 * int(self.federation.train.sum()) * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def hide(self) -> None:
-        """Draw the hidden nodes, and prepare the search among all features."""
+        """Draw the hidden nodes, and prepare the search among the other clients' features."""
         federation, options = self.federation, self.options
         everyone = torch.ones(federation.nodes, dtype=torch.bool)
         sample = federation.validation if options.hidden_from == "validation" else everyone
@@ -149,18 +148,18 @@ class FedSagePlus(Mended):
         self.hidden = choose_hidden(sample, federation.client, options.hidden_share, random)
 
     def train_generators(self) -> Generated | None:
-        """The neighbours of every client's whole graph; raises DivergedError if a loss is not finite."""
+        """Neighbours for every client's whole graph. Raises DivergedError if a loss is not finite."""
         self.hide()
         federation = self.federation
         found, predicted = [], []
         for chosen in client_chunks(federation.clients, federation.width, self.options):
             generated, missing = self._train_run(chosen)
-            # More rows are generated in every epoch: what the earlier ones left free is in too small pieces.
+            # Every epoch generates more rows, so that memory freed by earlier ones is in too small pieces.
             return_freed_memory()
             predicted.append(missing)
             if generated is not None:
                 found.append(generated)
-        # Features laid out densely take memory that the rounds need.
+        # Dense features take memory that the rounds need.
         self.others = None
         self.extras["predicted_missing_neighbours"] = float(torch.cat(predicted).mean())
         if not found:
@@ -171,7 +170,7 @@ class FedSagePlus(Mended):
         return Generated(features, torch.cat([part.owner for part in found]))
 
     def _train_run(self, chosen: range) -> tuple[Generated | None, Tensor]:
-        """Of a run of clients, whose generators are gone before those of the next are made."""
+        """Neighbours, and d̂, for one chunk of clients; its generators are freed before the next chunk's."""
         training = GeneratorTraining(self, chosen)
         loss = torch.zeros(())
         for _ in range(self.options.generator_epochs):
@@ -196,16 +195,16 @@ class FedSagePlus(Mended):
     simulation_only="clients receive each other's features",
 )
 class FedSageTrue(Mended):
-    """FedAvg on graphs mended with the nodes at the far ends of the inter-edges."""
+    """FedAvg on graphs mended with the true missing neighbours."""
 
     options: FedSageTrueOptions
 
     def make_inputs(self) -> Inputs:
-        """Every client's graph with one stand-in for each external neighbour."""
+        """Build every client's graph with one stand-in for each external neighbour."""
         federation = self.federation
         node, stand_in, source = missing_neighbours(federation)
         self.mended = mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
-        # From the owner to the server, and on to the client.
+        # Sent twice: from the owner to the server, and to the client.
         self.channel.once(*[select_features(federation.features, source.numpy())] * 2)
         self.extras["stand_ins"] = float(len(source))
         rows = mended.rows(source)
@@ -221,8 +220,8 @@ class FedSageTrue(Mended):
 
 
 def missing_neighbours(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:
-    """The inter-edges as each client sees them: (E,) its node, (E,) its stand-in, and (m,) the
-    stand-ins' rows in the federation, by client.
+    """The inter-edges from each client's view: its nodes, (E,), its stand-ins, (E,), and the stand-ins' rows
+    in the federation, (m,), by client.
 
     A client has one stand-in for each external node, however many copies of it other clients hold.
     """

@@ -1,4 +1,4 @@
-"""FedSage+'s neighbour generator: how many neighbours a node misses, and their features.
+"""FedSage+'s neighbour generator: it predicts the number and the features of a node's missing neighbours.
 
 Zhang et al., NeurIPS 2021, section 4.1 (dGen, fGen) and 4.3 (the federated part); sizes as in the public
 code. For K clients at once, each with its own generator:
@@ -36,30 +36,29 @@ class FedSagePlusOptions(Options):
     generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
     generator_learning_rate: NonNegative = tunable(0.001, log=(1e-4, 0.01))
-    """Adam's step for the generator."""
+    """Adam's learning rate for the generator."""
     hidden_share: Share = tunable(0.5, linear=(0.1, 0.9))
     """h, the share of the sampled nodes that is hidden, in [0, 1]."""
     neighbours: Size = tunable(5, choices=(1, 5, 10))
-    """p, the most neighbours generated for one node; 0 is FedAvg on the graph as it is."""
+    """p, maximum number of neighbours generated for one node; 0 is FedAvg on the unchanged graph."""
     noise: NonNegative = 1.0
-    """Standard deviation of what is added to the latent vectors."""
+    """Standard deviation of the noise added to the latent vectors."""
     latent: Count = 128
-    """Width of both encoder layers."""
+    """Width of both layers of the generator's encoder."""
     narrow: Count = 256
     """Width of the generator's first layer."""
     wide: Count = 2048
     """Width of the generator's second layer."""
     feature_weight: NonNegative = 1.0
-    """Weight of the distances to true features, own and others'."""
+    """Weight of the distances to true features, of the own client and of others."""
     hidden_from: Literal["validation", "all"] = "validation"
-    """The sample whose share is hidden: a client's validation nodes (public code) or all (paper)."""
+    """Nodes of which a share is hidden: a client's validation nodes (public code) or all (paper)."""
     average: Literal["models", "gradients"] = "models"
-    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
+    """Server's average: of `models` (FedAvg), or of `gradients` in every epoch, with one step (FedStruct)."""
     generated: Literal["as-generated", "row-normalised"] = "as-generated"
-    """What mends the graphs: the generator's rows as they are, or each divided by the sum of its absolute
-    values. Where features are row-normalised, the first are some thirty times as long as true rows, and the
-    generated neighbours drown the true ones (results/notes/fedpub-2.md). The generator trains on its rows
-    as they are."""
+    """Rows that mend the graphs: the generator's, or each divided by the sum of its absolute values. If true
+    features are row-normalised, the generator's rows are about thirty times as long and dominate the true
+    neighbours (results/notes/fedpub-2.md). The generator always trains on its rows as generated."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.neighbours:
@@ -71,20 +70,20 @@ class FedSagePlusOptions(Options):
 @dataclass(frozen=True)
 class FedSageTrueOptions(Options):
     average: Literal["models", "gradients"] = "models"
-    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
+    """Server's average: of `models` (FedAvg), or of `gradients` in every epoch, with one step (FedStruct)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """S generated neighbours, by the node they belong to."""
+    """S generated neighbours, sorted by the node that they belong to."""
 
     features: Tensor
-    """(S, d)."""
+    """(S, d) generated features."""
     owner: Tensor
-    """(S,) int64, ascending: the node each is a neighbour of."""
+    """(S,) int64, ascending: the node that each neighbour belongs to."""
 
     def mend(self, graph: dgl.DGLGraph, sizes: Tensor) -> Grown:
-        """The graph of all owners, (K,) nodes a client, with the neighbours joined to them."""
+        """`graph`, with `sizes` (K,) nodes at each client, and the neighbours joined to their owners."""
         owner = self.owner.cpu()
         return grow(graph, sizes, len(owner), (torch.arange(len(owner)), owner))
 
@@ -92,9 +91,9 @@ class Generated:
 class NeighbourGenerator:
     """The generators of K clients; `parameters` are stacked, (K, …).
 
-    The last layer's p slots are separate parameters, made when a node first needs one: at 2048·d
-    entries each they are nearly all of the generator, and Adam leaves one that never had a gradient as
-    it is. The result is that of having all slots from the start.
+    The last layer's p slots are separate parameters, created when a node first needs one: with 2048·d entries
+    each they are most of the generator. Adam does not change a slot that never had a gradient, so the result
+    is the same as with all slots from the start.
     """
 
     def __init__(
@@ -105,14 +104,14 @@ class NeighbourGenerator:
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        """`width` is d. All clients start alike; every draw comes from `seed`."""
+        """`width` is d. All clients have the same initial parameters; every draw comes from `seed`."""
         self.clients, self.width, self.options, self.seed = clients, width, options, seed
         self.device = torch.device(device)
         self.random = torch.Generator().manual_seed(seed)
         self.encoder = GraphSAGE(Architecture("graphsage", (options.latent, options.latent), dropout=0.0))
         start = self.encoder.initial(width, 1, self.random)
-        # z is never negative: with random signs about every second start has d̂ < 0 for all nodes,
-        # where its ReLU has no gradient and stays dead.
+        # z is never negative. With random signs about every second start has d̂ < 0 for all nodes, so that
+        # its ReLU has no gradient and stays dead.
         start |= {name: start[name].abs() for name in self.encoder.head}
         start |= prefixed("narrow", linear_start(options.latent, options.narrow, self.random))
         start |= prefixed("wide", linear_start(options.narrow, options.wide, self.random))
@@ -122,15 +121,15 @@ class NeighbourGenerator:
         self.steps = 0
 
     def _slot(self, slot: int) -> Parameters:
-        """The last layer's part for one generated neighbour; each slot has a seed of its own."""
+        """The last layer's part for the neighbour number `slot`; each slot has its own seed."""
         while len(self.slots) <= slot:
             random = torch.Generator().manual_seed(self.seed + 1 + len(self.slots))
-            # These are the largest weights, which the grouped product would pad in every step.
+            # These are the largest weights: aligned, they need no padding in every grouped product.
             start = prefixed("slot", linear_start(self.options.wide, aligned(self.width), random))
             made = stack(start, self.clients, self.device)
             self.optimiser.add_param_group({"params": list(made.values())})
             for value in made.values():
-                # The step corrects Adam's bias: it counts from the start of training, as for the rest.
+                # Adam's bias correction counts steps from the start of training, as for other parameters.
                 self.optimiser.state[value] = {
                     "step": torch.tensor(float(self.steps), device=self.device),
                     "exp_avg": torch.zeros_like(value),
@@ -140,10 +139,10 @@ class NeighbourGenerator:
         return self.slots[slot]
 
     def step(self) -> None:
-        """One step of Adam; what no node used in this epoch has the gradient zero."""
+        """Take one step of Adam; parameters that no node used in this epoch have gradient zero."""
         for group in self.optimiser.param_groups:
             for value in group["params"]:
-                # Skipped parameters would fall behind in Adam's count of steps.
+                # Adam's step count of a skipped parameter would fall behind.
                 if value.grad is None:
                     value.grad = torch.zeros_like(value)
         self.optimiser.step()
@@ -161,7 +160,7 @@ class NeighbourGenerator:
     def generate(
         self, latent: Tensor, counts: Tensor, client: Tensor, dropout: Dropout | None
     ) -> Generated | None:
-        """`counts[v]` neighbours for each node v; None if that is none for all.
+        """Generate `counts[v]` neighbours for each node v; return None if all counts are 0.
 
         `latent` is (n, latent), `counts` and `client` (n,).
         """
@@ -190,8 +189,8 @@ class NeighbourGenerator:
 
 
 def count_loss(predicted: Tensor, missing: Tensor, share: Tensor) -> Tensor:
-    """Σ_k mean over its remaining nodes of smooth-L1(d̂, d), ().
+    """Σ_k mean of smooth-L1(d̂, d) over client k's remaining nodes, ().
 
-    All (n,); `share` is 1 / remaining nodes of the node's client, 0 for a hidden node.
+    All arguments are (n,); `share` is 1 / remaining nodes of the node's client, 0 for a hidden node.
     """
     return torch.dot(functional.smooth_l1_loss(predicted, missing, reduction="none"), share)

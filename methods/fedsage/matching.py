@@ -1,7 +1,7 @@
-"""Nearest true features of generated neighbours, and the gradients that they give.
+"""Nearest true features of generated neighbours, and the gradients of the distances to them.
 
-Two searches of FedSage+ (Zhang et al., NeurIPS 2021, section 4): among the hidden neighbours of the node
-that a neighbour was generated for, at its own client, and among all nodes of every other client.
+FedSage+ (Zhang et al., NeurIPS 2021, section 4) has two searches: at the own client among the hidden
+neighbours of the node that a neighbour was generated for, and among all nodes of every other client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DENSE_SHARE = 0.1
 """Features with a larger share of non-zero entries are searched by dense products (measured: at 0.35 they
 are 3.4 times as fast as sparse ones)."""
 CHUNK_ENTRIES = 2**24
-"""Entries of the largest temporary array of a search (64 MiB)."""
+"""Size of the largest temporary array of a search, in entries (64 MiB)."""
 
 
 def nearest_hidden(
@@ -26,8 +26,8 @@ def nearest_hidden(
 ) -> Tensor:
     """The candidate nearest to each generated row in Euclidean distance, (S,) rows of `features`.
 
-    `generated` is (S, d); candidates of row s are `neighbour[first[s] : first[s] + count[s]]`, rows of
-    `features` ((H, d) dense); `count` (S,) is at least 1. Of equally near ones the earliest wins.
+    `generated` is (S, d). Candidates of row s are `neighbour[first[s] : first[s] + count[s]]`, rows of
+    `features`, (H, d) dense; `count`, (S,), is at least 1. Of equally near candidates the first is taken.
     """
     rows = len(generated)
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
@@ -44,15 +44,15 @@ def nearest_hidden(
     place = torch.arange(len(row), device=row.device)
     place = torch.where(distance == least[row], place, len(row))
     best = place.new_full((rows,), len(row)).scatter_reduce(0, row, place, "amin")
-    # Where training diverges no distance is the least, since none is a number.
+    # If training diverges, all distances are NaN and no row has a nearest candidate.
     return candidate[best.clamp(max=max(len(row) - 1, 0))]
 
 
 class OtherClients:
-    """The true features of all n nodes, as the other clients search them."""
+    """Searches the true features of all n nodes on behalf of the other clients."""
 
     def __init__(self, features: Tensor, client: Tensor, clients: int) -> None:
-        """`features` (n, d) dense or CSR and `client` (n,) on one device."""
+        """`features` (n, d), dense or CSR, and `client` (n,) are on one device."""
         entries = features.shape[0] * features.shape[1]
         sparse = features.layout is torch.sparse_csr
         if sparse and len(features.values()) > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES:
@@ -72,10 +72,10 @@ class OtherClients:
         return values.new_zeros(len(pointer) - 1).index_add(0, row, values.square())
 
     def gradient(self, generated: Tensor, client: Tensor) -> Tensor:
-        """What the other clients send back for each generated row, added up; (S, d).
+        """Sum of the gradients that the other clients return for each generated row, (S, d).
 
-        Σ_{j ≠ client(s)} ∂/∂x̂_s min_{u ∈ V_j} ‖x̂_s − x_u‖² = 2 Σ_j (x̂_s − x_u(s, j)), `generated`
-        (S, d), `client` (S,) their owners. Of equally near nodes of one client the mean is taken.
+        Σ_{j ≠ client(s)} ∂/∂x̂_s min_{u ∈ V_j} ‖x̂_s − x_u‖² = 2 Σ_j (x̂_s − x_u(s, j)). `generated` is
+        (S, d), `client`, (S,), the rows' owners. The mean is taken over equally near nodes of one client.
         """
         step = max(1, CHUNK_ENTRIES // max(1, len(self.norm)))
         pieces = [
@@ -100,7 +100,7 @@ class OtherClients:
         return 2 * (others.unsqueeze(1) * generated - target)
 
     def _nearest(self, generated: Tensor, owner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Node, generated row and share of each minimum: for every row one for each other client."""
+        """Node, generated row and weight of each minimum; every row has one minimum at each other client."""
         scaled = (-2 * generated).T.contiguous()
         score = sparse_product(self.features, scaled) if self.sparse else large_product(self.features, scaled)
         score += self.norm.unsqueeze(1)

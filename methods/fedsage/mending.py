@@ -1,5 +1,5 @@
-"""The impaired graph that a neighbour generator learns from, part of the nodes hidden (Zhang et al., NeurIPS
-2021, section 4.1), and what a backbone reads of graphs mended with generated neighbours."""
+"""The impaired graph, with hidden nodes, that a neighbour generator learns from (Zhang et al., NeurIPS 2021,
+section 4.1), and a backbone's inputs on graphs mended with generated neighbours."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from fedsub.methods.stacked.segments import Segments
 
 @dataclass(frozen=True, eq=False)
 class Impaired:
-    """A block-diagonal graph of n nodes, some hidden. All tensors on the CPU."""
+    """A block-diagonal graph of n nodes, some of them hidden. All tensors are on the CPU."""
 
     graph: dgl.DGLGraph
     """n nodes; no edge touches a hidden one."""
     hidden: Tensor
-    """(n,) bool."""
+    """(n,) bool, the hidden nodes."""
     missing: Tensor
-    """(n,) int64, hidden neighbours of a remaining node; 0 for a hidden one."""
+    """(n,) int64, number of hidden neighbours of a remaining node; 0 for a hidden node."""
     neighbour: Tensor
-    """(Σ missing,) int64, those hidden neighbours, sorted by the remaining node they belong to."""
+    """(Σ missing,) int64, these hidden neighbours, sorted by the remaining node they belong to."""
 
     @property
     def first(self) -> Tensor:
-        """Where each node's hidden neighbours start in `neighbour`, (n,) int64."""
+        """Index in `neighbour` of each node's first hidden neighbour, (n,) int64."""
         return self.missing.cumsum(0) - self.missing
 
 
 def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.random.Generator) -> Tensor:
-    """`share` of each client's nodes in `sample` ((n,) bool), rounded, uniformly at random; (n,) bool.
+    """Draw `share` of each client's nodes in `sample`, (n,) bool, rounded, uniformly at random; (n,) bool.
 
     `client` is (n,), ascending.
     """
@@ -54,7 +54,7 @@ def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.rando
 
 
 def impair(graph: dgl.DGLGraph, hidden: Tensor) -> Impaired:
-    """Remove the edges of the `hidden` nodes ((n,) bool), and list what each remaining node lost."""
+    """Remove the edges of the `hidden` nodes, (n,) bool, and list each remaining node's lost neighbours."""
     source, target = graph.edges()
     lost = hidden[source] & ~hidden[target]
     kept = ~(hidden[source] | hidden[target])
@@ -69,13 +69,13 @@ def impair(graph: dgl.DGLGraph, hidden: Tensor) -> Impaired:
 
 
 class MendedFeatures(Features):
-    """[X; X̂] in the clients' order, neither copied into the other: X may be sparse, X̂ is dense.
+    """[X; X̂] in the clients' order, without concatenating them: X may be sparse, X̂ is dense.
 
     Differentiable in X̂.
     """
 
     def __init__(self, own: Features, added: Features, order: Tensor) -> None:
-        """`own` holds the n originals, `added` the m additional rows, `order` is `Grown.order`."""
+        """`own` has the n original rows, `added` the m additional rows; `order` is `Grown.order`."""
         self.own = own
         self.added = added
         self.order = order
@@ -98,10 +98,10 @@ def mended_inputs(
     classes: int,
     sizes: Tensor | None = None,
 ) -> Inputs:
-    """What a backbone reads of a mended graph with `generated` features, (m, d).
+    """A backbone's inputs on a mended graph with `generated` features, (m, d).
 
-    They are in the order of the additional nodes' ids, which must ascend with their client.
-    `sizes`, (1 or K,), are the rows that each model reads; None: those of each client.
+    Features are in the order of the additional nodes' ids, which must ascend with their client.
+    `sizes`, (1 or K,), are the numbers of rows that each model reads; None: those of each client.
     """
     device = generated.device
     sizes = mended.sizes if sizes is None else sizes

@@ -1,8 +1,8 @@
-"""The generator phase of FedSage+: every client's generator trained, then used on its whole graph.
+"""The generator phase of FedSage+: train every client's generator, then use it on the client's whole graph.
 
-A client's generator depends on the other clients through their true features alone, so clients are
-trained in chunks that fit in memory. What they start from is the same for all; noise and dropout have a
-stream of their own in each chunk, so that the result is that of one run but for these draws.
+A client's generator depends on the other clients only through their true features, so clients are trained
+in chunks that fit in memory. All start from the same parameters. Noise and dropout have their own random
+stream in each chunk; apart from these draws the result does not depend on the chunks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from fedsub.methods.fedsage import FedSagePlus
 
 CHUNK_BYTES = 2**32
-"""Clients train together while their generators, gradients and Adam states stay below this."""
+"""Memory, in bytes, of the generators, gradients and Adam states of clients that are trained together."""
 
 
 def client_chunks(clients: int, width: int, options: FedSagePlusOptions) -> Iterator[range]:
-    """Consecutive clients that are trained at once."""
+    """Chunks of consecutive clients that are trained together."""
     each = 16 * options.wide * width * max(1, options.neighbours)
     step = max(1, CHUNK_BYTES // each)
     for start in range(0, clients, step):
@@ -44,33 +44,32 @@ def client_chunks(clients: int, width: int, options: FedSagePlusOptions) -> Iter
 
 
 class GeneratorTraining:
-    """The generators of a run of clients on their impaired graphs.
+    """Trains the generators of a chunk of clients on their impaired graphs.
 
-    All node ids are the run's own, 0…n−1; `first` is its first row in the federation.
+    All node ids are the chunk's own, 0…n−1; `first` is its first row in the federation.
     """
 
     impaired: Impaired
     inputs: Inputs
-    """Of the generators' encoder, on the impaired graph."""
+    """Inputs of the generators' encoder on the impaired graph."""
     missing: Tensor
-    """(n,) int64, hidden neighbours of each node."""
+    """(n,) int64, number of hidden neighbours of each node."""
     remains: Tensor
-    """(n,) bool, not hidden."""
+    """(n,) bool, nodes that are not hidden."""
     lost_first: Tensor
-    """(n,) int64, where each node's hidden neighbours start in `lost_row`."""
+    """(n,) int64, index in `lost_row` of each node's first hidden neighbour."""
     lost_row: Tensor
     """(Σ missing,) int64, rows of `lost_features`."""
     lost_features: Tensor
     """(hidden nodes with a remaining neighbour, d) dense."""
     share: Tensor
-    """(n,) 1 / remaining nodes of the node's client, 0 for a hidden node."""
+    """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
     classifier: GraphSAGE
     class_parameters: Parameters
-    """Name → (K, …)."""
+    """Parameters of the classifier, name → (K, …)."""
 
     def __init__(self, method: FedSagePlus, chosen: range) -> None:
-        """The widths and dropout of the method's setting are the classifier's that reads the mended impaired
-        graph."""
+        """The classifier on the mended impaired graph has the widths and dropout of the method's setting."""
         self.method, self.chosen = method, chosen
         self.task, self.options, self.device = method.task, method.options, method.device
         federation, device, seed = method.federation, method.device, method.setting.seed
@@ -87,7 +86,7 @@ class GeneratorTraining:
         self.generator = NeighbourGenerator(len(chosen), width, self.options, seed, device)
         drawn_with = seed
         if chosen.start > 0:
-            # The first run goes on with the stream that its parameters were drawn from.
+            # The first chunk continues the stream from which its parameters were drawn.
             drawn_with = int(np.random.SeedSequence([seed, chosen.start]).generate_state(1)[0])
             self.generator.random.manual_seed(drawn_with)
         self.dropout = Dropout(method.setting.architecture.dropout, drawn_with, device)
@@ -120,7 +119,7 @@ class GeneratorTraining:
         return Inputs(self.segments, self.features, convolution, self.task.width)
 
     def epoch(self) -> Tensor:
-        """One step of every generator; returns the loss summed over clients, ()."""
+        """Take one step of every generator; return the loss summed over clients, ()."""
         self.generator.optimiser.zero_grad(set_to_none=True)
         self.features.renew_gradients()
         latent, predicted = self.generator.encode(self.inputs)
@@ -142,7 +141,7 @@ class GeneratorTraining:
     def own_loss(self, generated: Generated) -> Tensor:
         """Σ_k 1/|remaining nodes| Σ_v Σ_p MSE(x̂_v^p, nearest hidden neighbour of v), ().
 
-        Rows of a node that lost no neighbour have nothing to be compared with.
+        Rows of a node without hidden neighbours are left out.
         """
         row = (self.missing[generated.owner] > 0).nonzero().squeeze(1)
         owner, features = generated.owner[row], generated.features[row]
@@ -152,10 +151,10 @@ class GeneratorTraining:
         return torch.dot((features - self.lost_features[nearest]).square().mean(dim=1), self.share[owner])
 
     def others_gradient(self, generated: Generated, others: OtherClients) -> Tensor:
-        """What the other clients send back, weighted as `own_loss`; (S, d).
+        """Gradients that the other clients return, weighted as in `own_loss`; (S, d).
 
-        Each generated row goes up and on to the K − 1 others; each returns a gradient, and the server
-        sends their sum down: 2 K rows in all.
+        Each generated row is sent to the server and on to the K − 1 others. Each of them returns a gradient,
+        and the server sends their sum down: 2 K rows in all.
         """
         features = generated.features.detach()
         client = self.client[generated.owner] + self.chosen.start
@@ -164,7 +163,7 @@ class GeneratorTraining:
         return others.gradient(features, client) * share.unsqueeze(1)
 
     def class_loss(self, generated: Generated | None) -> Tensor:
-        """The task's loss of a classifier on the mended impaired graph, summed over the run's clients."""
+        """Loss of the task for a classifier on the mended impaired graph, summed over the chunk's clients."""
         if generated is None:
             inputs = self._inputs(self.classifier, self.impaired.graph)
         else:
@@ -173,16 +172,16 @@ class GeneratorTraining:
                 self.classifier, mended, self.features, generated.features, self.task.width
             )
         logits = self.classifier.forward(inputs, self.class_parameters, self.dropout)
-        # The impaired graph is without the hidden nodes: none of them is learned from.
+        # Hidden nodes are not in the impaired graph, so nothing is learned from them.
         logits = logits * self.remains.unsqueeze(1)
         before = logits.new_zeros(self.first, logits.shape[1])
         behind = self.method.federation.nodes - self.first - self.nodes
         after = logits.new_zeros(behind, logits.shape[1])
-        # Clients outside the run add a constant: their rows carry no gradient.
+        # Clients outside the chunk add a constant, since their rows have no gradient.
         return self.task.loss(torch.cat([before, logits, after]))
 
     def whole_graph(self) -> tuple[Generated | None, Tensor]:
-        """Neighbours for the clients' whole graphs, owners as rows of the federation; and d̂, (n,)."""
+        """Neighbours for the clients' whole graphs, with owners as rows of the federation; and d̂, (n,)."""
         with torch.no_grad():
             inputs = self._inputs(self.generator.encoder, self.graph)
             latent, predicted = self.generator.encode(inputs)
@@ -194,7 +193,7 @@ class GeneratorTraining:
 
 
 def client_graph(graph: dgl.DGLGraph, first: int, nodes: int) -> dgl.DGLGraph:
-    """Nodes first…first+nodes−1 of a block-diagonal graph, renumbered from 0; they are whole blocks."""
+    """Nodes first…first+nodes−1 of a block-diagonal graph, which are whole blocks, renumbered from 0."""
     if nodes == graph.num_nodes():
         return graph
     source, target = graph.edges()

@@ -1,16 +1,16 @@
-"""FedStar: clients share how structure is read and keep how features are.
+"""FedStar: clients share a structure encoder and keep their feature encoders.
 
-Tan et al., Federated Learning on Non-IID Graphs via Structural Knowledge Sharing, AAAI 2023. Beside
-the feature encoder runs a structure encoder on fixed structure encodings e (one-hot degree, random-walk
-return probabilities); each feature layer reads both:
+Tan et al., Federated Learning on Non-IID Graphs via Structural Knowledge Sharing, AAAI 2023. A structure
+encoder reads fixed structure encodings e (one-hot degree, random-walk return probabilities); each layer of
+the feature encoder also reads its output:
 
     s⁰ = e U₀ + c₀,    sˡ⁺¹ = tanh(Â sˡ Uˡ⁺¹ + cˡ⁺¹)
     hˡ⁺¹ = relu(conv([hˡ ‖ sˡ] Wˡ) + bˡ),    logits = [h^L ‖ s^L] W + b
 
-Only the U and c are averaged. Departures: the paper classifies whole graphs with GIN layers after a
-linear map of the features; for nodes the convolution is the protocol's backbone (FedSpray's Table 2 has
-all three), its first layer reads the features themselves, and nothing is pooled. SGC, which has a single
-layer, reads the last s.
+Only the U and c are averaged. SGC, which has a single layer, reads the last s.
+
+Departures: the paper classifies whole graphs with GIN layers after a linear map of the features. Here the
+backbone convolves (FedSpray's Table 2 has all three), its first layer reads the features, without pooling.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SHARED = "structure."
 @dataclass(frozen=True)
 class FedStarOptions(Options):
     degrees: Count = tunable(16, choices=(8, 16, 32))
-    """Length of the one-hot degree; higher degrees count as this one."""
+    """Length of the one-hot degree encoding; higher degrees count as this one."""
     steps: Count = tunable(16, choices=(8, 16, 32))
-    """Longest random walk whose return probability is encoded."""
+    """Length of the longest random walk whose return probability is encoded."""
     width: Count = tunable(64, choices=(32, 64, 128))
     """Width of the structure encoder."""
 
@@ -57,21 +57,21 @@ class FedStarOptions(Options):
     lacks=("norm", "residual"),
 )
 class FedStar(FedAvg):
-    """Averages the structure encoder alone; a client that comes back has the newest one, the rest its own."""
+    """Averages only the structure encoder. A client coming back has the newest one; the rest is its own."""
 
     labelled_outputs_only = False
     options: FedStarOptions
     encoding: Tensor
-    """[e ‖ 1 ‖ 0 …], (n, inner), as wide as products are fastest."""
+    """[e ‖ 1 ‖ 0 …], (n, inner), padded to a width of fast products."""
     smooth_encoding: Tensor
-    """Â times it."""
+    """Â times `encoding`, (n, inner)."""
     smooth: Convolution
     """Multiplication by Â."""
     layers: int
-    """Hidden layers of the feature encoder."""
+    """Number of hidden layers of the feature encoder."""
 
     def build(self) -> None:
-        """The encodings, then the rest."""
+        """Compute the encodings, then do FedAvg's set-up."""
         options = self.options
         graph, sizes = self.federation.graph, self.federation.sizes
         encoding = structure_encoding(graph, sizes, options.degrees, options.steps).to(self.device)
@@ -106,7 +106,7 @@ class FedStar(FedAvg):
         return stack(start, self.federation.clients, self.device)
 
     def structure_layers(self) -> int:
-        """As many convolutions as the feature encoder has, SGC's hops included."""
+        """Number of the structure encoder's convolutions: as in the feature encoder, SGC's hops included."""
         return self.layers or self.architecture.hops
 
     @property
@@ -119,7 +119,7 @@ class FedStar(FedAvg):
         start: Parameters = {f"{prefix}.bias": torch.zeros(outer)}
         for part in self.backbone.weights if convolves else ("weight",):
             weight = glorot((inner + self.options.width, outer), self.generator)
-            # Two blocks of one matrix: features may be sparse, structure is dense.
+            # Two blocks of one matrix, since features may be sparse and the structure is dense.
             start[f"{prefix}.{part}"] = weight[:inner].clone()
             start[f"{prefix}.{part}.structure"] = weight[inner:].clone()
         return start
@@ -130,7 +130,7 @@ class FedStar(FedAvg):
         return add_bias(head(h, s, last), self.parameters["head.bias"], self.inputs.segments)
 
     def _embed(self, dropout: Dropout | None) -> tuple[Tensor | None, Tensor]:
-        """h^L, None with SGC, which has none, and s^L; (n, width) each."""
+        """h^L (None with SGC, which has none) and s^L; (n, width) each."""
         structure = self._structure()
         h: Tensor | None = None
         for index in range(self.layers):
@@ -139,13 +139,13 @@ class FedStar(FedAvg):
         return h, structure[-1]
 
     def _structure(self) -> list[Tensor]:
-        """s⁰ … s^L, each (n, width); for s⁰ stands `encoding`."""
+        """s⁰ … s^L, (n, width) each; in place of s⁰ the list has `encoding`."""
         segments, parameters = self.inputs.segments, self.parameters
         states = [self.encoding]
         for index in range(1, self.structure_layers() + 1):
             weight = parameters[f"structure.{index}.weight"]
             if index == 1:
-                # All is linear up to the first tanh, Â s⁰ U¹ = (Â [e ‖ 1]) ([U₀ ; c₀] U¹): none to propagate.
+                # Linear up to the first tanh: Â s⁰ U¹ = (Â [e ‖ 1]) ([U₀ ; c₀] U¹) needs no propagation.
                 summed = segment_product(self.smooth_encoding, self._from_encoding(weight), segments)
             else:
                 summed = self.smooth(segment_product(states[-1], weight, segments))
@@ -153,13 +153,13 @@ class FedStar(FedAvg):
         return states
 
     def _from_encoding(self, weight: Tensor) -> Tensor:
-        """The matrix with which `encoding` gives s⁰ W, (K, inner, outer), for W (K, width, outer)."""
+        """The matrix M, (K, inner, outer), with `encoding` M = s⁰ W for W (K, width, outer)."""
         start = [self.parameters["structure.0.weight"], self.parameters["structure.0.bias"].unsqueeze(1)]
         product = torch.cat(start, dim=1) @ weight
         return functional.pad(product, (0, 0, 0, self.encoding.shape[1] - product.shape[1]))
 
     def _times(self, h: Tensor | None, structure: Tensor, name: str) -> Tensor:
-        """[h ‖ s] W; `h` None stands for the input features."""
+        """[h ‖ s] W; `h` None means the input features."""
         segments, weight = self.inputs.segments, self.parameters[f"{name}.structure"]
         if h is None:
             product = self.backbone.first(self.inputs, self.parameters, name)
@@ -184,7 +184,7 @@ class FedStar(FedAvg):
 def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: int) -> Tensor:
     """[one-hot degree ‖ return probabilities] of every node, (n, degrees + steps) float32.
 
-    `graph` is block-diagonal with `sizes` ((K,)) nodes a client. Degrees above `degrees` count as
+    `graph` is block-diagonal with `sizes`, (K,), nodes of each client. Degrees above `degrees` count as
     `degrees`; an isolated node's row is zero.
     """
     degree = graph.in_degrees().clamp(max=degrees)

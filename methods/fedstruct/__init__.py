@@ -1,4 +1,4 @@
-"""FedStruct: the global structure enters every client's prediction, its features stay at home.
+"""FedStruct: every client predicts from the global structure and its own features, which it never sends.
 
 Aliakbari, Östman & Graell i Amat, FedStruct: Federated Decoupled Learning over Interconnected Graphs.
 For node v of client i (eq. 20), with the structure features s_u of `methods.structure`:
@@ -7,18 +7,18 @@ f and g are LayerNorm → Linear → ReLU → dropout → Linear. Hop2Vec learns
 server averages the clients' gradients and steps Adam: one shared model (see `methods.fedsgd`).
 
 Version a: the server knows all edges, propagates g(S) and sends each client its rows and their
-Jacobians (algorithms 1 and 2). Version b: nobody does; clients build their rows of Ā with algorithm 3
-(`methods.fedstruct.rows`), pruned or not. Unpruned, both give the same numbers.
+Jacobians (algorithms 1 and 2). Version b: nobody knows all edges; clients build their rows of Ā with
+algorithm 3 (`methods.fedstruct.rows`), pruned or not. Without pruning both versions give the same numbers.
 
-Departures: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
-power 1/L (the paper leaves the β open). Where the rows of version b for all labelled and evaluated nodes
-would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them. Hop2Vec keeps g (table 4 gives its
-layers, eq. 23 has none: `transform=none`). Clients' mean gradients are weighted by the schedule: eq. (8),
-1/|labelled| for every labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…`
-weigh by all nodes of a client, `nodes`. `methods.fedstruct.bytes` says which bytes count.
+Departures: by default Ā is only its last power, as in the reference code; `beta=all` weighs every power 1/L
+(the paper does not give the β). If version b's rows for all labelled and evaluated nodes would exceed
+`rows_limit_gb`, Ā g(S) is propagated instead, with the same result. Hop2Vec keeps g (table 4 gives its
+layers, eq. 23 has none: `transform=none`). The schedule weighs clients' mean gradients: eq. (8), 1/|labelled|
+for every labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…` weigh by all
+nodes of a client, `nodes`. `methods.fedstruct.bytes` says which bytes count.
 
-A client that is absent in a round adds no gradient in it, as in FedSGD. Its nodes stay in Ā, which is known
-before the first round, and their structure features stay with whoever propagates them.
+A client that is absent in a round adds no gradient, as in FedSGD. Its nodes stay in Ā, which is known before
+the first round. Their structure features stay available for propagation.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fedsub.methods.tasks import NodeClassification
     simulation_only="clients use structure embeddings of each other's nodes",
 )
 class FedStruct(FedSGD):
-    """One model over two inputs: the clients' own features, and everybody's structure."""
+    """One model over two inputs: the client's own features, and the structure of the whole graph."""
 
     labelled_outputs_only = False
 
@@ -79,13 +79,13 @@ class FedStruct(FedSGD):
     owner: np.ndarray
     """(m,) a client that holds the node."""
     owned: Tensor
-    """(m, K), 1 at each node's owner; in the private variant."""
+    """(m, K), 1 at each node's owner; only in the private variant."""
     position: Tensor
     """(n,) row of each of the federation's nodes in the global graph."""
     features: Tensor
-    """(m, d_s) S; for Hop2Vec its start."""
+    """(m, d_s) S; for Hop2Vec its initial values."""
     structure_backbone: Backbone
-    """g."""
+    """The structure network g."""
     structure_inputs: Inputs
     global_graph: dgl.DGLGraph
     spread_global: partial[Tensor]
@@ -97,11 +97,11 @@ class FedStruct(FedSGD):
     local_weights: np.ndarray
     """β of the local powers, (L,)."""
     used: Tensor
-    """(u,) nodes with a role; in version b."""
+    """(u,) training, validation and test nodes; only in version b."""
     rows: Tensor | None = None
-    """(u, m) their rows of Ā in version b, where they fit in memory."""
+    """(u, m) rows of Ā at `used` in version b; None if they do not fit in memory."""
     train_rows: Tensor
-    """Those of the training nodes."""
+    """Rows of Ā at the training nodes, in version b."""
     acquired: int = 0
     """Bytes that algorithm 3 sends."""
     traffic: Traffic
@@ -114,19 +114,19 @@ class FedStruct(FedSGD):
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare both parts, and count what the algorithms will send."""
+        """Prepare both parts, and count the bytes that the algorithms send."""
         self.architecture = self._network(self.options.feature_hidden)
         super().build()
         self.traffic = Traffic.of(self, torch.ones(self.federation.clients, dtype=torch.bool))
         self.channel.once(*self.traffic.once)
 
     def _network(self, hidden: str) -> Architecture:
-        """A network of the method's own, with the protocol's dropout."""
+        """Architecture of f or g with the `hidden` widths and the setting's dropout."""
         kind = "graphsage" if self.options.network == "graphsage" else "mlp"
         return self.architecture.perceptron(hidden, kind)
 
     def make_inputs(self) -> Inputs:
-        """Client features for f; besides, everything that the structure part reads."""
+        """Return the client features for f; prepare all inputs of the structure part."""
         federation = self.federation
         self.adjacency, row = global_graph(federation)
         self.position, nodes = row.to(self.device), self.adjacency.shape[0]
@@ -154,7 +154,7 @@ class FedStruct(FedSGD):
         self.spread_global = partial(propagate, whole, weight=mean_weight(whole).to(self.device))
         local_weight = mean_weight(local)
         if self.options.self_loops == "to-last-edge":
-            # The loops are the last edges, and the only ones of these nodes.
+            # Loops are the last edges; these nodes have no others.
             local_weight[-self.federation.nodes :][behind_last_edge(self.federation)] = 0
         self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
         self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
@@ -163,7 +163,7 @@ class FedStruct(FedSGD):
             self._acquire_rows()
 
     def _acquire_rows(self) -> None:
-        """Version b: algorithm 3 for every node with a role."""
+        """Version b: run algorithm 3 for every training, validation and test node."""
         federation = self.federation
         self.used = (federation.train | federation.validation | federation.test).nonzero().squeeze(1)
         rows, weights = self.position.cpu()[self.used].numpy(), self.structure_weights
@@ -180,7 +180,7 @@ class FedStruct(FedSGD):
         self.structure_weights = np.ones(1, dtype=np.float32)
 
     def initial_parameters(self) -> Parameters:
-        """f's and g's parameters, and Hop2Vec's S; each with a leading axis of length 1."""
+        """Parameters of f and g, and Hop2Vec's S, each with a leading axis of length 1."""
         parameters = prefixed("feature", super().initial_parameters())
         if self.options.transform == "mlp":
             start = self.structure_backbone.initial(self.features.shape[1], self.task.width, self.generator)
@@ -192,8 +192,8 @@ class FedStruct(FedSGD):
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Eq. (20), (n, C). In training, where version b holds rows of Ā, other than labelled nodes get
-        their own client's part alone: no loss reads them."""
+        """Eq. (20), (n, C). In training with version b's rows of Ā, unlabelled nodes only get f's part, since
+        no loss reads them."""
         own = self.backbone.forward(self.inputs, unprefixed("feature", self.parameters), dropout)
         if self.options.inference == "structure" and not trains(dropout):
             own = torch.zeros_like(own)
@@ -211,12 +211,12 @@ class FedStruct(FedSGD):
         return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
 
     def _kept_apart(self, structure: Tensor) -> Tensor:
-        """g(S) in columns of its owner's own, zero in the others', (m, K·C): what is summed over these are
+        """g(S) in the C columns of each node's owner, zero in the others', (m, K·C). Sums over nodes are then
         the clients' sums over their own nodes, eq. (49)."""
         return (self.owned.unsqueeze(2) * structure.unsqueeze(1)).flatten(1)
 
     def _summed(self, spread: Tensor) -> Tensor:
-        """A client's prediction from the sums that it was sent, (r, K·C) → (r, C); else as it is."""
+        """Add up the clients' sums, (r, K·C) → (r, C), in the private variant; else return `spread`."""
         if not self.options.private:
             return spread
         return spread.view(len(spread), self.federation.clients, -1).sum(dim=1)
@@ -233,15 +233,15 @@ class FedStruct(FedSGD):
         return self.structure_backbone.forward(inputs, unprefixed("structure", self.parameters), dropout)
 
     def send(self) -> Message:
-        """The gradients, and what the version sends besides in every epoch."""
+        """Return the gradients, and count what else the version sends up in every epoch."""
         if not self.channel.everyone:
             self.traffic = Traffic.of(self, self.working.cpu())
         self.channel.rows_up(*self.traffic.up)
         return super().send()
 
     def aggregate(self, sent: Message) -> Message:
-        """The parameters after the server's step, and what the version answers besides; of Hop2Vec's S a
-        client gets what it reads alone."""
+        """Return the parameters after the server's step, and count what else the version sends down.
+        Hop2Vec's S is only sent whole in version b without `private`."""
         self.channel.rows_down(*self.traffic.down)
         answer = super().aggregate(sent)
         whole = self.options.version == "b" and not self.options.private

@@ -1,10 +1,10 @@
-"""What FedStruct sends beside gradients and parameters, by its algorithms 1, 2, 4 and 5 and appendix L.1.
+"""Bytes that FedStruct sends beside gradients and parameters, by algorithms 1, 2, 4 and 5 and appendix L.1.
 
-The simulation needs none of it: what is sent is the shape. A node's row of a product is empty, and not
-counted, where the node has no neighbour at the sender; the paper counts whole matrices. Zeros of the
-Jacobians by S are not counted either (appendix L.2), nor rows for evaluation. Pruned, a client's own products
-and the first power, which nobody sends, stay whole, and entries count with their places. What is propagated
-for want of memory is counted as algorithm 3 would send it.
+The simulation does not need these data; they are represented by their shapes. A node's row of a product is
+empty, and not counted, if the node has no neighbour at the sender; the paper counts whole matrices. Zeros in
+the Jacobians by S (appendix L.2) and rows for evaluation are not counted. With pruning, a client's own
+products and the first power, which nobody sends, stay whole, and entries count with their indices. If Ā g(S)
+is propagated for lack of memory, bytes are counted as algorithm 3 would send them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEGA = 10**6
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of all clients together: per epoch up and down, and once."""
+    """Data sent by all clients together: per epoch up and down, and once."""
 
     up: tuple[Tensor, ...]
     down: tuple[Tensor, ...]
@@ -34,8 +34,8 @@ class Traffic:
 
     @classmethod
     def of(cls, method: FedStruct, present: Tensor) -> Traffic:
-        """The traffic of a method that has been built, per epoch between the clients that are `present`,
-        (K,) bool; once between all."""
+        """Traffic of a built method: per epoch between the clients that are `present`, (K,) bool; once
+        between all clients."""
         if method.options.version == "a":
             return cls((), (_jacobians(method, present),), ())
         acquired = unformed(method.acquired, dtype=torch.uint8)
@@ -45,8 +45,8 @@ class Traffic:
 
 
 def _structure_size(method: FedStruct) -> int:
-    """|θ_s|. GraphSAGE's classifier is Θ_c (eq. 10), whose gradient a client finds by itself (theorem 1); in
-    the decoupled network it is g's last layer."""
+    """|θ_s|, number of g's parameters. GraphSAGE's classifier is left out: it is Θ_c (eq. 10), whose gradient
+    a client computes by itself (theorem 1). In the decoupled network the classifier is g's last layer."""
     apart = ("structure.head.",) if method.options.network == "graphsage" else ()
     named = method.parameters.items()
     sizes = {name: value.numel() for name, value in named if name.startswith("structure.")}
@@ -54,8 +54,8 @@ def _structure_size(method: FedStruct) -> int:
 
 
 def _jacobians(method: FedStruct, present: Tensor) -> Tensor:
-    """Version a, for every labelled node: its embedding, the derivative by θ_s and, for Hop2Vec, by the
-    features of every node that reaches it."""
+    """Version a: for every labelled node its embedding, and its derivatives by θ_s and, for Hop2Vec, by the
+    features of every node within reach."""
     options = method.options
     width, hops = method.task.width, options.structure_hops
     if options.network == "graphsage":
@@ -67,18 +67,17 @@ def _jacobians(method: FedStruct, present: Tensor) -> Tensor:
         federation = method.federation
         rows = method.position.cpu()[federation.train & present[federation.client]].numpy()
         pairs = reachable_pairs(method.adjacency, rows, hops)
-        # Without g the derivative is ā_vq times the identity: one value.
+        # Without g the derivative is ā_vq times the identity, which is one value.
         values += pairs * (1 if options.transform == "none" else width * options.structure_width)
     return unformed(values)
 
 
 def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
-    """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and,
-    with a fixed S, their derivatives (eq. 50); once, each asks the others for the sums it needs.
+    """Appendix L.1: per epoch every client sends its sums for the others' labelled nodes (eq. 49, 51) and,
+    with a fixed S, their derivatives (eq. 50). Once, each client asks the others for the sums that it needs.
 
-    Eq. (50) has a derivative for every labelled node, class and entry of θ_s, and a client cannot multiply
-    it by the receiver's error, which it does not know. The paper counts |θ_s| c for each client alone: see
-    `extras`.
+    Eq. (50) has a derivative for every labelled node, class and entry of θ_s. A client cannot multiply it by
+    the receiver's error, which it does not know. The paper only counts |θ_s| c for each client: see `extras`.
     """
     federation = method.federation
     labelled, clients = federation.count(federation.train), int(present.sum())

@@ -19,7 +19,7 @@ from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 def structure_features(
     adjacency: sp.csr_matrix, options: FedStructOptions, classes: int, generator: torch.Generator, seed: int
 ) -> Tensor:
-    """S, (m, d_s), for Hop2Vec its start. `generator` draws that, `seed` node2vec's walks.
+    """S, (m, d_s); for Hop2Vec its initial values, drawn by `generator`. `seed` draws node2vec's walks.
 
     Every graphlet orbit is standardised over the nodes; the paper states no scale.
     """
@@ -44,13 +44,13 @@ def structure_features(
 
 
 def hop_weights(kind: str, hops: int) -> np.ndarray:
-    """β_1…β_hops, (hops,): `last` puts 1 on the last power, as the reference code does; `all` is even."""
+    """β_1…β_hops, (hops,): 1 on the last power for `last`, as in the reference code; even for `all`."""
     weights = np.full(hops, 1 / hops) if kind == "all" else np.eye(hops)[-1]
     return weights.astype(np.float32)
 
 
 def combined(h: Tensor, spread: Callable[[Tensor], Tensor], weights: np.ndarray) -> Tensor:
-    """Σ_l β_l Â^l h without ever forming Â^l; (m, width) → (m, width). `spread` multiplies by Â."""
+    """Σ_l β_l Â^l h without computing Â^l; (m, width) → (m, width). `spread` multiplies by Â."""
     total = None
     for weight in weights:
         h = spread(h)
@@ -61,7 +61,7 @@ def combined(h: Tensor, spread: Callable[[Tensor], Tensor], weights: np.ndarray)
 
 
 def behind_last_edge(federation: Federation) -> Tensor:
-    """Nodes that come after their client's last node with an edge in the client's own graph, (n,) bool."""
+    """Nodes after their client's last node with an edge in the client's own graph, (n,) bool."""
     connected = (federation.graph.in_degrees() > 0).nonzero().squeeze(1)
     last = torch.full((federation.clients,), -1)
     last.scatter_reduce_(0, federation.client[connected], connected, "amax")

@@ -1,4 +1,4 @@
-"""What may be chosen of FedStruct."""
+"""Options of FedStruct."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ class FedStructOptions(Options):
     features: Literal["deg", "gdv", "n2v", "h2v"] = tunable("h2v", choices=("deg", "h2v"))
     """Structure features: one-hot degree, graphlet degrees, node2vec, Hop2Vec."""
     version: Literal["a", "b"] = "a"
-    """`a`: the server knows the graph; `b`: algorithm 3."""
+    """Who propagates: `a`, a server that knows the graph; `b`, the clients by algorithm 3."""
     network: Literal["decoupled", "graphsage"] = "decoupled"
-    """Decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
+    """Network: decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
     pruning: Size = 0
-    """p of appendix L.2.1 in version b (table 7: 30); 0 keeps all of Ā."""
+    """p of appendix L.2.1, how much of rows or blocks version b keeps (table 7: 30); 0 keeps all of Ā."""
     pruning_of: Literal["blocks", "rows"] = "blocks"
-    """What is pruned: `blocks`, every B_ijk sent to its p·n_i largest entries, as printed; `rows`, every row
-    that a client multiplies out and every row stored to its p largest over all columns."""
+    """Parts that are pruned: `blocks`, every sent B_ijk to its p·n_i largest entries, as printed; `rows`,
+    every product row and every stored row to its p largest entries over all columns."""
     private: bool = False
-    """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
-    results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
-    With Hop2Vec only where `transform=none`, as there."""
+    """Whether clients exchange sums over their own nodes instead of structure features (version b of appendix
+    L.1; Hop2Vec needs `transform=none`). Results are the same, traffic differs: `extras` have the bytes that
+    eq. (50) needs and those that the paper counts."""
     hops: Count = tunable(2, choices=(1, 2, 4))
-    """L, propagations of f(X) over the client's own graph."""
+    """L, number of propagations of f(X) over the client's own graph."""
     structure_hops: Count = tunable(10, choices=(2, 5, 10, 20))
-    """L_s, propagations of g(S) over the global graph."""
+    """L_s, number of propagations of g(S) over the global graph."""
     beta: Literal["last", "all"] = "last"
     """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""
     structure_width: Count = 256
-    """d_s: columns of Hop2Vec, node2vec and one-hot degrees."""
+    """d_s, width of Hop2Vec's, node2vec's and one-hot degree features."""
     feature_hidden: str = "64"
-    """Hidden layers of f, widths joined by +."""
+    """Hidden layers of the feature network f, widths joined by +."""
     structure_hidden: str = "256"
-    """Hidden layers of g, widths joined by +."""
+    """Hidden layers of the structure network g, widths joined by +."""
     dropout: Annotated[float, Limit("be less than 1", lambda value: value < 1)] = -1.0
-    """Dropout of f and g where it is not the protocol's; negative: the protocol's."""
+    """Dropout of f and g; a negative value takes the protocol's."""
     transform: Literal["mlp", "none"] = "mlp"
-    """Hop2Vec's g; `none` learns one value per class and node, eq. (23)."""
+    """Network g on Hop2Vec's features; `none` learns one value for each class and node, eq. (23)."""
     self_loops: Literal["all", "to-last-edge"] = "all"
-    """Nodes with a loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the client's
-    last node with an edge, so that f says nothing of the nodes behind it."""
+    """Nodes with a self-loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the
+    client's last node with an edge, so that f does not contribute at later nodes."""
     inference: Literal["both", "structure"] = "both"
-    """Parts of eq. (20) that predict once trained: both, or g's alone (figure 4, curves named s)."""
+    """Parts of eq. (20) used for prediction after training: both, or only g's (figure 4, curves named s)."""
     orbits: Literal[15, 73] = 73
     """Graphlet orbits: 15 (up to 4 nodes) or 73 (up to 5)."""
     walk_length: Count = 20
-    """node2vec: nodes of a walk."""
+    """node2vec: number of nodes in a walk."""
     context: Count = 10
-    """node2vec: nodes of a window."""
+    """node2vec: number of nodes in a window, 2 to `walk_length`."""
     walks: Count = 10
-    """node2vec: walks from each node."""
+    """node2vec: number of walks from each node."""
     return_parameter: Positive = 1.0
-    """node2vec: p."""
+    """node2vec: return parameter p."""
     in_out_parameter: Positive = 1.0
-    """node2vec: q."""
+    """node2vec: in-out parameter q."""
     negatives: Size = 1
-    """node2vec: random walks against each true one."""
+    """node2vec: number of random walks for each true walk."""
     walk_epochs: Size = 50
-    """node2vec: epochs."""
+    """node2vec: number of training epochs."""
     rows_limit_gb: NonNegative = 2.5
-    """Version b propagates where its rows of Ā would take more memory than this."""
+    """Memory in GB (2^30 bytes) above which version b propagates instead of storing its rows of Ā."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for variants that no version or network has."""
+        """Raises UserError for combinations that no version or network has."""
         super().__post_init__()
         if self.version == "a" and (self.pruning or self.private):
             raise UserError("pruning and private need FedStruct's version b: add version=b")

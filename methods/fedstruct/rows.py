@@ -1,4 +1,4 @@
-"""The rows of FedStruct's Ā, as clients build them together without showing their edges.
+"""The rows of FedStruct's Ā, which clients compute together without revealing their edges.
 
 Ā = Σ_l β_l Â^l with Â = D̃⁻¹(A + I), FedStruct (Aliakbari et al.), section 3 and algorithm 3: client k
 sends client i the product B_ijk of its edges to i with its own columns j of the power before,
@@ -23,15 +23,15 @@ from fedsub.methods.fedstruct.options import FedStructOptions
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 _COARSE = 20
-"""Low bits that the histogram leaves out: 2^11 bins for float32 that are not negative."""
+"""Number of low bits that the histogram ignores: 2^11 bins for non-negative float32."""
 
 
 @_compiled
 def keep_largest(values: np.ndarray, rows: np.ndarray, keep: int) -> int:
-    """Set all but the `keep` largest entries of values[rows] to zero, of equal ones keep the first.
+    """Set all but the `keep` largest entries of values[rows] to zero; of equal entries the first are kept.
 
-    `values` (m, width) are the bits of float32, none negative, as int32, which order as the numbers do;
-    `keep` is at least 1. Returns how many entries were not zero before.
+    `values` (m, width) are the bits of non-negative float32 as int32, which have the same order as the
+    numbers. `keep` is at least 1. Returns the number of non-zero entries before.
     """
     histogram = np.zeros(1 << (31 - _COARSE), dtype=np.int64)
     for row in rows:
@@ -72,7 +72,7 @@ def keep_largest(values: np.ndarray, rows: np.ndarray, keep: int) -> int:
 
 @_compiled
 def spread_bits(pointer: np.ndarray, column: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
-    """out[v] = the union of bits[u] over the columns u of row v of a CSR matrix; both (n, words) uint64."""
+    """out[v] = bitwise or of bits[u] over the columns u of row v of a CSR matrix; both (n, words) uint64."""
     for row in range(len(out)):
         total = out[row]
         total[:] = 0
@@ -84,7 +84,7 @@ def spread_bits(pointer: np.ndarray, column: np.ndarray, bits: np.ndarray, out: 
 
 @_compiled
 def count_bits(bits: np.ndarray) -> int:
-    """How many bits of a (n, words) uint64 array are set."""
+    """Number of set bits in an (n, words) uint64 array."""
     total = 0
     for row in bits:
         for word in row:
@@ -95,7 +95,7 @@ def count_bits(bits: np.ndarray) -> int:
 
 
 BLOCK = 512
-"""Columns, or rows, handled at once."""
+"""Number of columns, or rows, that are processed at once."""
 
 
 def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:
@@ -105,11 +105,11 @@ def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Who multiplies what in one step of algorithm 3; P (receiving node, sending client) pairs."""
+    """The products in one step of algorithm 3, over P pairs of a receiving node and a sending client."""
 
     send: sp.csr_matrix
-    """(P, n): row (v, k) holds Ã_vu for the nodes u of client k, so that send @ M are all rows of all
-    B_i·k that are not empty."""
+    """(P, n): row (v, k) has Ã_vu for the nodes u of client k, so that send @ M are the non-empty rows of all
+    B_i·k."""
     receive: sp.csr_matrix
     """(n, P): sums a node's rows over the senders and divides by its degree."""
     receiver: np.ndarray
@@ -119,7 +119,7 @@ class Exchange:
 
     @classmethod
     def of(cls, adjacency: sp.csr_matrix, client: np.ndarray) -> Exchange:
-        """`adjacency` (n, n) 0/1 without diagonal, `client` (n,) owner of each node."""
+        """`adjacency` is (n, n) 0/1 without diagonal, `client`, (n,), the owner of each node."""
         looped = with_loops(adjacency).tocoo()
         nodes, clients = adjacency.shape[0], int(client.max()) + 1
         key = looped.row.astype(np.int64) * clients + client[looped.col]
@@ -133,11 +133,11 @@ class Exchange:
         return cls(send.astype(np.float32), receive.astype(np.float32), receiver, pairs % clients)
 
     def foreign_rows(self, client: np.ndarray) -> np.ndarray:
-        """Pairs whose sender is another client, ascending: the rows that cross the network."""
+        """Pairs whose sender is another client, ascending: the rows sent over the network."""
         return np.flatnonzero(client[self.receiver] != self.sender)
 
     def foreign_blocks(self, client: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """For every two different clients with an edge between them the receiving one, i, and the pairs
+        """For every two different clients with an edge between them, the receiving client i and the pairs
         that are the rows of its B_i·k."""
         pairs = self.foreign_rows(client)
         clients = int(client.max()) + 1
@@ -155,10 +155,10 @@ def acquire(
     weights: np.ndarray,
     options: FedStructOptions,
 ) -> tuple[Tensor | sp.csr_matrix | None, int]:
-    """What clients hold of Ā after algorithm 3, and the bytes that crossed between them.
+    """The part of Ā that clients hold after algorithm 3, and the bytes sent between them.
 
-    That is its `rows`, (len(rows), n), or with `pruning_of=rows` all of it, sparse; None where its rows would
-    exceed `rows_limit_gb`. Raises UserError where they do and are pruned.
+    The part is `rows`, (len(rows), n), or with `pruning_of=rows` all of Ā, sparse; None if the rows would
+    exceed `rows_limit_gb`. Raises UserError if pruned blocks would exceed it.
     """
     if options.pruning and options.pruning_of == "rows":
         return pruned_rows(adjacency, client, weights, options.pruning)
@@ -169,7 +169,7 @@ def acquire(
                 f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
             )
         return pruned_blocks(adjacency, client, rows, weights, options.pruning)
-    # A row of B_i·k that is not empty is sent densely, n values; the first power is known to each client.
+    # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
     foreign = len(Exchange.of(adjacency, client).foreign_rows(client))
     sent_bytes = (options.structure_hops - 1) * foreign * adjacency.shape[0] * FLOAT
     if size > options.rows_limit_gb:
@@ -182,8 +182,8 @@ def combined_rows(
 ) -> Tensor:
     """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense.
 
-    All clients step together, on a block of columns at a time: memory beside the result is the
-    (pairs, BLOCK) products. `weights` are β, (L_s,).
+    All clients step together, on one block of columns at a time, so that temporary memory is the (pairs,
+    BLOCK) products. `weights` are β, (L_s,).
     """
     exchange = Exchange.of(adjacency, client)
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
@@ -204,12 +204,12 @@ def combined_rows(
 def pruned_blocks(
     adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray, keep: int
 ) -> tuple[Tensor, int]:
-    """Algorithm 3 where client k sends client i the `keep` · n_i largest entries of every B_ijk.
+    """Algorithm 3 in which client k sends client i the `keep` · n_i largest entries of every B_ijk.
 
-    FedStruct, appendix L.2.1: in every step that communicates, whence the first power and what a client
-    computes for itself stay whole. Of equal entries the first are kept. Returns rows `rows` of the pruned
-    Ā, (len(rows), n) float32, and the bytes that crossed between clients. Columns of one owner j depend on
-    no others, so they are done at a time.
+    FedStruct, appendix L.2.1, prunes in every step that communicates: the first power and a client's own
+    products stay whole. Of equal entries the first are kept. Returns rows `rows` of the pruned Ā, (len(rows),
+    n) float32, and the bytes sent between clients. The columns of one owner j do not depend on others', so
+    the loop is over owners.
     """
     exchange = Exchange.of(adjacency, client)
     receive = as_feature_tensor(exchange.receive)
@@ -217,7 +217,7 @@ def pruned_blocks(
     blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
     send, chosen_rows = as_feature_tensor(exchange.send), torch.from_numpy(rows)
     combined = torch.zeros(len(rows), len(client))
-    # Two pieces of memory for all owners: the tensors are the largest of a cell.
+    # Two buffers serve all owners, since these are the largest tensors of a run.
     powers, all_sent = (torch.zeros(count * int(sizes.max())) for count in (len(client), send.shape[0]))
     sent_bytes = 0
     for j in range(len(sizes)):
@@ -229,11 +229,11 @@ def pruned_blocks(
             sent.addmm_(send, power, beta=0)
             for pairs, limit in blocks if step else ():
                 present = keep_largest(sent.numpy().view(np.int32), pairs, limit)
-                # The entries with their places, or all values where that is shorter.
+                # Entries with their indices, or all values if that is shorter.
                 sent_bytes += min(min(present, limit) * (FLOAT + INDEX), len(pairs) * len(own) * FLOAT)
             power.addmm_(receive, sent, beta=0)
             for start in range(0, len(rows) if weight else 0, BLOCK):
-                # A client's columns can be most of the graph's: a copy of all of them would be too much.
+                # A client can own most columns, and a copy of all of them would take too much memory.
                 block = slice(start, start + BLOCK)
                 combined[block, own] += float(weight) * power[chosen_rows[block]]
     return combined, sent_bytes
@@ -242,10 +242,10 @@ def pruned_blocks(
 def pruned_rows(
     adjacency: sp.csr_matrix, client: np.ndarray, weights: np.ndarray, keep: int
 ) -> tuple[sp.csr_matrix, int]:
-    """Algorithm 3 where every row sent and every row stored keeps its `keep` largest entries.
+    """Algorithm 3 in which every row sent and every row stored keeps its `keep` largest entries.
 
-    The other reading of "the largest entries": of a row over all columns. Returns the pruned Ā, (n, n)
-    float32 with at most `keep` · L_s entries a row, and the bytes that crossed between clients.
+    This is the other reading of "the largest entries": of a row over all columns. Returns the pruned Ā, (n,
+    n) float32 with at most `keep` · L_s entries a row, and the bytes sent between clients.
     """
     exchange = Exchange.of(adjacency, client)
     foreign = exchange.foreign_rows(client)
@@ -263,7 +263,7 @@ def pruned_rows(
 
 
 def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
-    """The `keep` largest entries of every row; of equal ones those in the first columns."""
+    """The `keep` largest entries of every row; of equal entries those in the first columns."""
     matrix = sp.csr_matrix(matrix)
     counts = np.diff(matrix.indptr)
     if not len(counts) or counts.max() <= keep:
@@ -277,7 +277,7 @@ def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
 
 
 def reachable_pairs(adjacency: sp.csr_matrix, rows: np.ndarray, hops: int) -> int:
-    """Entries of Ā's rows `rows` that are not zero: pairs of nodes at most `hops` edges apart."""
+    """Number of non-zero entries in Ā's rows `rows`: pairs of nodes at most `hops` edges apart."""
     looped = with_loops(adjacency)
     words = -(-len(rows) // 64)
     column = np.arange(len(rows))

@@ -1,34 +1,33 @@
-"""FedTAD: after averaging, the server teaches its model on made-up graphs what each client knows best.
+"""FedTAD: after averaging, the server distils the clients' most reliable knowledge on generated graphs.
 
 Zhu et al., FedTAD: Topology-aware Data-free Knowledge Distillation for Subgraph Federated Learning, IJCAI
-2024. Clients are FedAvg's. r_kc is client k's reliability on class c, from its training nodes T_kc, once:
+2024. Clients train as in FedAvg. Client k's reliability r_kc on class c, over its training nodes T_kc, is
 
     κ_kc = Σ_{v ∈ T_kc} (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),   r_kc = κ_kc / Σ_l κ_lc
 
-f is a node's features with an embedding of its place in the graph. A generator makes features x of m nodes
-from noise ζ and labels y, as many of each class; a node is joined to its nearest by cosine. With z^k client
-k's logits and z those of the server's model on that graph, D_c a divergence's mean over the nodes of class c,
-and CE_c that of the cross-entropy, the server takes in each round, several times over,
+f is a node's features with an embedding of its position in the graph. A generator makes features x of m nodes
+from noise ζ and balanced labels y; a node is joined to its nearest nodes by cosine. On that graph z^k are
+client k's logits, z the server model's. D_c and CE_c are the means over the nodes of class c of a divergence
+and of the cross-entropy. In each round the server repeats several times
 
     a step of the generator on  Σ_k [λ₁ Σ_c r_kc CE_c(z^k, y) − Σ_c r_kc D_c(z^k, z) + λ₂ V]
     steps of its model on       Σ_k Σ_c r_kc D_c(z^k, z)
     V = exp(−mean_ij (‖ζ_i − ζ_j‖² / width of ζ) (‖x_i − x_j‖₁ / d))
 
-beginning at the average Σ_k p_k w_k, and sends the model out. No gradient passes through the graph's edges
-or through z^k in D. Models travel as in FedAvg, κ once. A client that is absent in a round teaches nothing in
-it. Without server steps it is FedAvg.
+beginning at the average Σ_k p_k w_k, and sends the model to the clients. No gradient passes through the
+graph's edges or through z^k in D. Models are exchanged as in FedAvg, κ once. An absent client teaches nothing
+in that round. Without server steps this is FedAvg.
 
-Departures: the paper's D is the divergence of the clients' predictions, KL(softmax z^k ‖ softmax z); its code
-(github.com/zyl24/FedTAD) has the mean absolute difference of logits (`divergence = "l1"`). The paper
-describes f's embedding as made of random walks; here it is the chance that a walk is back after 1 to 5 steps.
-In the code T = A ⊙ D⁺ is left with its diagonal alone, walks are drawn over all nodes, and the visited nodes'
-numbers are the coordinates: every cosine is then near one, and κ near a class count (`reliability =
-"count"`). OpenFGL shares reliability out over the classes of a client (`shared_over = "classes"`). Where no
-client trains on a class, the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01,
-0.001}; 1 is the code's. Its dropout in evaluation is the schedule's `evaluate_dropout`. That does not reach
-the teachers: their logits on the made-up graphs have no dropout here, and have it in the code. Its other
-mode, which makes hidden layers in place of features, is left out. What the server distils is classes: it
-predicts no links.
+Departures: the paper's D is KL(softmax z^k ‖ softmax z) of the predictions; its code
+(github.com/zyl24/FedTAD) has the mean absolute difference of logits (`divergence = "l1"`). The paper builds
+f's embedding from random walks; here it is the probability that a walk returns after 1 to 5 steps. In the
+code T = A ⊙ D⁺ keeps only its diagonal, walks are drawn over all nodes, and the visited nodes' ids are the
+coordinates. Every cosine is then near one, and κ near a class count (`reliability = "count"`). OpenFGL
+normalises reliability over a client's classes (`shared_over = "classes"`). If no client trains on a class,
+the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01, 0.001}; 1 is the code's.
+The code's dropout in evaluation is the schedule's `evaluate_dropout`. The teachers' logits on generated
+graphs have dropout in the code, never here. The code's other mode, which generates hidden layers instead of
+features, is left out. Links are not predicted, since the server distils classes.
 """
 
 from __future__ import annotations
@@ -67,27 +66,27 @@ from fedsub.methods.tasks import NodeClassification
 @dataclass(frozen=True)
 class FedTADOptions(Options):
     reliability: Literal["walk", "count"] = "walk"
-    """What κ compares neighbours by: features and walks, or nothing: a class count."""
+    """Reliability κ: by cosines of neighbours' features and walks, or counts of training nodes."""
     shared_over: Literal["clients", "classes"] = "clients"
-    """Over what r sums to one: the clients for each class, or the classes of each client (OpenFGL)."""
+    """Axis over which r sums to one: the clients for each class, or each client's classes (OpenFGL)."""
     divergence: Literal["kl", "l1"] = "kl"
-    """D: of predictions, or the mean absolute difference of logits (the authors' code)."""
+    """Divergence D: KL of predictions, or the mean absolute difference of logits (the authors' code)."""
     semantic: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₁, weight of the generator's cross-entropy, at least 0."""
     diversity: NonNegative = tunable(1.0, log=(0.1, 10))
-    """λ₂, weight of V, at least 0."""
+    """λ₂, weight of the generator's diversity term V, at least 0."""
     server_rounds: Size = 5
-    """Times that noise is drawn in a round, at least 0; 0 is FedAvg."""
+    """Number of noise draws, each with server steps, in a round, at least 0; 0 is FedAvg."""
     model_steps: Count = 5
     """Steps of the server's model on one graph, at least 1."""
     rate: Positive = tunable(1e-3, log=(1e-4, 1e-2))
-    """Learning rate of both, positive; with the schedule's weight decay."""
+    """Learning rate of generator and server model, positive; both use the schedule's weight decay."""
     nodes: Count = 100
-    """m, nodes of a made-up graph, at least as many as classes."""
+    """m, number of nodes of a generated graph, at least the number of classes."""
     noise: Count = 32
-    """Width of ζ."""
+    """Width of the generator's noise ζ."""
     neighbours: Count = 5
-    """Nearest nodes that a node is joined to, itself among them; at least 1."""
+    """Number of nearest nodes, itself included, that a generated node is joined to; at least 1."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.server_rounds > 0:
@@ -106,28 +105,28 @@ class FedTADOptions(Options):
     simulation_only="the server distils with the clients' class reliabilities",
 )
 class FedTAD(FederatedMethod):
-    """FedAvg whose server distils."""
+    """FedAvg with distillation at the server."""
 
     options: FedTADOptions
     server_state = ("server", "server_optimiser", "maker", "maker_optimiser")
     task: NodeClassification
     found: Tensor
-    """κ, (K, C)."""
+    """Unnormalised reliability κ, (K, C)."""
     reliability: Tensor
-    """r, (K, C), among the clients present."""
+    """Reliability r, (K, C), over the clients present."""
     labels: Tensor
-    """y, (m,)."""
+    """Labels y of the generated nodes, (m,)."""
     server: Parameters
     """The server's model, name → (1, …) leaves."""
     server_optimiser: torch.optim.Optimizer
     maker: Parameters
-    """The generator."""
+    """The generator's parameters, by name."""
     maker_optimiser: torch.optim.Optimizer
 
     def build(self) -> None:
-        """FedAvg's set-up, reliabilities, generator and the server's model.
+        """Do FedAvg's set-up; prepare reliabilities, generator and server model.
 
-        Raises UserError for fewer made-up nodes than classes.
+        Raises UserError for fewer generated nodes than classes.
         """
         super().build()
         options, classes = self.options, self.task.width
@@ -159,8 +158,8 @@ class FedTAD(FederatedMethod):
         return {name: value.detach().clone() for name, value in self.server.items()}
 
     def distil(self, noise: Tensor, clients: Message) -> None:
-        """A step of the generator and the steps of the server's model, on one draw of noise (m, ·); `clients`
-        are their models, name → (K, …)."""
+        """Take one step of the generator and `model_steps` of the server's model, with noise (m, ·);
+        `clients` are the clients' models, name → (K, …)."""
         self.maker_optimiser.zero_grad(set_to_none=True)
         with torch.enable_grad():
             self.maker_loss(noise, clients).backward()
@@ -175,7 +174,7 @@ class FedTAD(FederatedMethod):
             self.server_optimiser.step()
 
     def maker_loss(self, noise: Tensor, clients: Message) -> Tensor:
-        """What the generator minimises, (); `clients` are their models, name → (K, …)."""
+        """The generator's loss, (); `clients` are the clients' models, name → (K, …)."""
         options, count = self.options, self.federation.clients
         graph = self.make(noise)
         frozen = {name: torch.cat([value, self.server[name].detach()]) for name, value in clients.items()}
@@ -192,19 +191,19 @@ class FedTAD(FederatedMethod):
         )
 
     def make(self, noise: Tensor) -> PseudoGraph:
-        """The graph that the generator makes of noise, (m, ·)."""
+        """The graph generated from noise (m, ·)."""
         features = generate(self.maker, noise, self.labels)
         return join(features, self.options.neighbours, self.backbone, self.task.width, self.setting.kernel)
 
     def divergence(self, teachers: Tensor, student: Tensor) -> Tensor:
-        """Σ_k Σ_c r_kc D_c, (); teachers (K, m, C) constant, student (1, m, C)."""
+        """Σ_k Σ_c r_kc D_c, (), of logits: constant `teachers` (K, m, C) and `student` (1, m, C)."""
         if self.options.divergence == "l1":
             return self._weighed((student - teachers).abs().mean(dim=2))
         known = teachers.log_softmax(dim=2)
         return self._weighed((known.exp() * (known - student.log_softmax(dim=2))).sum(dim=2))
 
     def _weighed(self, losses: Tensor) -> Tensor:
-        """Σ_k Σ_c r_kc times the mean over the made-up nodes of class c, (); losses (K, m)."""
+        """Σ_k Σ_c r_kc · mean of losses (K, m) over the generated nodes of class c, ()."""
         count = torch.bincount(self.labels, minlength=self.task.width)
         weight = (self.reliability / count)[:, self.labels]
         return (weight * losses).sum()
@@ -215,12 +214,12 @@ def _leaves(values: Mapping[str, Tensor]) -> Parameters:
 
 
 def class_reliability(federation: Federation, classes: int, by: str) -> Tensor:
-    """For each client and class a sum over the client's training nodes of the class, (K, C) float32, of
+    """κ, (K, C) float32. With `by` = `walk`, the sum over the client's training nodes of the class of
 
         (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),    f_v = [x_v ‖ t_v]
 
-    if `by` is `walk`, where t_v are the chances that a walk from v is back after 1…5 steps; of 1 if it is
-    `count`. A row of zeros has cosine 0 with every other.
+    where t_v are the probabilities that a walk from v returns after 1…5 steps; with `count`, the number of
+    these nodes. A row of zeros has cosine 0 with every other.
     """
     train = federation.train.nonzero().squeeze(1)
     if by == "count":
@@ -239,7 +238,7 @@ def class_reliability(federation: Federation, classes: int, by: str) -> Tensor:
 
 
 def shares(reliability: Tensor, over: str) -> Tensor:
-    """Reliabilities (K, C) as shares that sum to one over the clients for each class, or over the classes for
-    each client; 0 where a sum is 0."""
+    """Normalise reliabilities (K, C) to sum one over the clients for each class, or over the classes for each
+    client; 0 where a sum is 0."""
     total = reliability.sum(dim=0 if over == "clients" else 1, keepdim=True)
     return torch.where(total > 0, reliability / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)

@@ -1,4 +1,4 @@
-"""FedTAD's pseudo graphs: features that a generator makes of noise, joined where they are alike."""
+"""FedTAD's pseudo graphs: nodes with generated features, each joined to its most similar nodes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HIDDEN = (64, 128, 256)
 
 
 def generator_start(noise: int, classes: int, width: int, generator: torch.Generator) -> Parameters:
-    """Parameters of the generator for `width` features: a row for every class from N(0, 1), linear layers
-    as torch's own."""
+    """Initial parameters of a generator of `width` features: class embeddings from N(0, 1), linear layers
+    with torch's default."""
     parameters = {"embedding": torch.randn(classes, classes, generator=generator)}
     inner = noise + classes
     for index, outer in enumerate((*HIDDEN, width)):
@@ -32,7 +32,7 @@ def generator_start(noise: int, classes: int, width: int, generator: torch.Gener
 
 
 def generate(parameters: Parameters, noise: Tensor, labels: Tensor) -> Tensor:
-    """Features of nodes with these labels, (m, d); `noise` (m, ·), `labels` (m,)."""
+    """Generated features of nodes, (m, d), from their `noise` (m, ·) and `labels` (m,)."""
     h = torch.cat([parameters["embedding"][labels], noise], dim=1)
     for index in range(len(HIDDEN) + 1):
         h = h @ parameters[f"layers.{index}.weight"] + parameters[f"layers.{index}.bias"]
@@ -41,12 +41,12 @@ def generate(parameters: Parameters, noise: Tensor, labels: Tensor) -> Tensor:
 
 
 def balanced_labels(nodes: int, classes: int) -> Tensor:
-    """The same number of nodes of each class in turn, the remainder of the last; (nodes,) int64."""
+    """Labels with equally many nodes of each class, the remainder in the last class; (nodes,) int64."""
     return (torch.arange(nodes) // max(nodes // classes, 1)).clamp(max=classes - 1)
 
 
 def manhattan(features: Tensor) -> Tensor:
-    """‖x_i − x_j‖₁ of every two rows; (m, d) → (m, m).
+    """‖x_i − x_j‖₁ for all pairs of rows; (m, d) → (m, m).
 
     `torch.cdist` would compute every distance and every gradient twice.
     """
@@ -57,8 +57,8 @@ def manhattan(features: Tensor) -> Tensor:
 
 
 def nearest_graph(features: Tensor, neighbours: int, kernel: str) -> dgl.DGLGraph:
-    """Each node joined to its `neighbours` nearest by cosine, of which it is itself one; both directions, no
-    self-loops. `features` (m, d)."""
+    """Graph that joins each node to its `neighbours` nearest by cosine, itself counted; edges in both
+    directions, no self-loops. `features` is (m, d)."""
     unit = functional.normalize(features.detach(), dim=1)
     nearest = (unit @ unit.T).topk(min(neighbours, len(unit)), dim=1).indices
     joined = torch.zeros(len(unit), len(unit), dtype=torch.bool, device=unit.device)
@@ -70,24 +70,24 @@ def nearest_graph(features: Tensor, neighbours: int, kernel: str) -> dgl.DGLGrap
 
 @dataclass(frozen=True, eq=False)
 class PseudoGraph:
-    """m made-up nodes, and the networks' propagation over their edges."""
+    """m generated nodes, and the networks' propagation over their edges."""
 
     features: Tensor
-    """(m, d)."""
+    """(m, d) features of the nodes."""
     convolution: Convolution
-    """(m, width) → (m, width)."""
+    """Propagation over the edges, (m, width) → (m, width)."""
     backbone: Backbone
     classes: int
 
     def outputs(self, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits of R networks (R, …), (R, m, C); `dropout` None evaluates."""
+        """Logits of R networks, (R, m, C); parameters are (R, …). `dropout` None means evaluation."""
         networks, features = len(next(iter(parameters.values()))), self.features
         if self.backbone.architecture.input_norm:
             features = functional.layer_norm(features, features.shape[1:])
         shared = SharedFeatures(features, networks, features.device)
 
         def convolve(h: Tensor) -> Tensor:
-            """One propagation for all networks, side by side; (R·m, width) → (R·m, width)."""
+            """One propagation for all networks at once; (R·m, width) → (R·m, width)."""
             width = h.shape[1]
             wide = h.view(networks, -1, width).transpose(0, 1).reshape(-1, networks * width)
             return self.convolution(wide).view(-1, networks, width).transpose(0, 1).reshape(-1, width)
@@ -97,6 +97,6 @@ class PseudoGraph:
 
 
 def join(features: Tensor, neighbours: int, backbone: Backbone, classes: int, kernel: str) -> PseudoGraph:
-    """The pseudo graph of these features, (m, d), as `nearest_graph` joins them."""
+    """The pseudo graph of nodes with `features`, (m, d), joined by `nearest_graph`."""
     graph = nearest_graph(features, neighbours, kernel)
     return PseudoGraph(features, backbone.convolution(graph, features.device), backbone, classes)
