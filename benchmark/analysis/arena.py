@@ -181,7 +181,7 @@ class Arena:
                 **means.loc[name].to_dict(),
                 "left_out": int(left_out[name]),
                 "privacy": self.privacy.get(name, ""),
-                "leaves": _leaves(name.partition("[")[0]),
+                "leaves": "data" if name in self.privacy else _leaves(name.partition("[")[0]),
             }
 
         others = Ranking(self._tuned).standings if self.privacy else ()

@@ -102,8 +102,8 @@ class Subject:
 
 
 def apart(first: Tensor, second: Tensor) -> float:
-    """Largest difference beyond `TOLERANCE`, at least 0; NaN counts as 0, and other shapes give infinity."""
-    if first.shape != second.shape:
+    """Largest difference beyond `TOLERANCE`, at least 0; infinite for other shapes and NaN in one alone."""
+    if first.shape != second.shape or not torch.equal(first.isnan(), second.isnan()):
         return float("inf")
     first, second = first.double().nan_to_num(), second.double().nan_to_num()
     excess = (first - second).abs() - TOLERANCE * (1 + second.abs())
