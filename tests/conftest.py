@@ -18,14 +18,14 @@ settings.load_profile("suite")
 gc.set_threshold(100_000)
 
 NO_BROWSER = "no Chromium is installed"
-"""How the reason begins for which tests in a browser skip."""
+"""Beginning of the reason for which browser tests are skipped."""
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """With FEDSUB_NO_SKIP=1 (CI with the real graphs at hand) a skip hides a fault: make it a failure."""
+    """Turn a skip into a failure with FEDSUB_NO_SKIP=1 (CI with the real graphs), where it hides a fault."""
     if os.environ.get("FEDSUB_NO_SKIP") == "1" and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
-        # Said by .ci/run after it has tried to install one.
+        # .ci/run sets this after it has failed to install a browser.
         if os.environ.get("FEDSUB_NO_BROWSER") == "1" and NO_BROWSER in str(reason):
             return
         report.outcome = "failed"
@@ -50,7 +50,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
-    """The folder of real graphs; tests that need it skip, and say so, when it is not set."""
+    """The folder of real graphs; tests that need it are skipped with a reason if it is not set."""
     folder = os.environ.get("FEDSUB_DATA")
     if not folder:
         pytest.skip("FEDSUB_DATA is not set: point it at the folder of graph archives to run this test")

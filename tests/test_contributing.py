@@ -1,4 +1,4 @@
-"""Both guides are real: every file and every command in them works exactly as printed."""
+"""Both guides are valid: every file and every command in them works exactly as printed."""
 
 import json
 import os
@@ -38,7 +38,7 @@ for line in json.load(sys.stdin):
             sys.exit(f"{line}: {end.code}")
     print("done:", line, flush=True)
 """
-"""Runs each command as `python -m` does, all in one process: importing takes longer than they do."""
+"""Runs each command as `python -m` does, all in one process: imports take longer than the commands."""
 
 
 def blocks() -> list[re.Match[str]]:
@@ -54,8 +54,8 @@ def recipes() -> dict[str, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the tree, with the guides' files put where they say, and with what is compiled of it."""
-    # Others may just be writing files under such names.
+    """A copy of the tree, compiled files included, with the guides' files in the places that they name."""
+    # Other processes may be writing such files at this moment.
     ignored = shutil.ignore_patterns("*.tmp.*", "*.pyc.*")
     for name in ("datasets", "methods", "benchmark", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
@@ -109,7 +109,7 @@ TOUR = ROOT / "docs" / "tour.ipynb"
 
 
 def test_the_tour_runs() -> None:
-    """From its first cell to its last, and says what it promises."""
+    """Runs all cells and checks the promised outputs."""
     notebook = nbformat.read(TOUR, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(TOUR.parent)}}).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -20,7 +20,7 @@ SMALL = ("--clients", "3", "--rounds", "2", "--seeds", "1", "--engine", "in-proc
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources, without an installer's download of setuptools."""
+    """The wheel, built from a copy of the sources without downloading setuptools."""
     copy = tmp_path_factory.mktemp("sources")
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel and a stand-in for Hugging Face's package; what it depends on is taken from here."""
+    """An environment with the wheel, a stand-in for Hugging Face's package, and this one's dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
@@ -49,13 +49,13 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare(folder: Path) -> dict[str, str]:
-    """Variables without the way to these sources."""
+    """Return environment variables without the path of these sources."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return {**kept, "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', '')}"}
 
 
 def run(folder: Path, place: Path, *command: str) -> str:
-    """What a command of the environment prints in a folder; its error where it fails."""
+    """Run a command of the environment in the folder `place`; return its output, or its error if it fails."""
     program, *arguments = command
     done = subprocess.run(
         [str(folder / "bin" / program), *arguments],
@@ -98,7 +98,7 @@ def test_the_command_runs_a_method_from_another_folder_beside_hugging_faces_data
     assert {record["method"] for record in records} == {"fedavg", "mine"}
     assert len({record["metrics"]["accuracy"] for record in records}) == 1
     assert {record["commit"] for record in records} == {"v0.1.0"}
-    # Records lie where the command was given.
+    # Records are in the command's working folder.
     assert [path.name for path in place.iterdir()] == ["results"]
     assert not any(elsewhere.rglob("runs"))
     code = (

@@ -15,18 +15,18 @@ PACKAGES = ("datasets", "methods", "benchmark")
 OPTIONAL_IMPORTS = {"flwr": "flower", "shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {"sklearn": "scikit-learn", "sknetwork": "scikit-network", "yaml": "pyyaml"}
-"""Where a distribution is not called what it is imported as."""
+"""Import name → distribution name, where the two differ."""
 
 
 def read(name: str) -> configparser.ConfigParser:
-    """One of the project's ini files; `%` and `{` stay as they are."""
+    """Read one of the project's ini files without interpolation."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(ROOT / name, encoding="utf-8")
     return parser
 
 
 def requirements(text: str) -> dict[str, str]:
-    """Distribution name to version specifier, from one requirement a line."""
+    """Return distribution name → version specifier, from one requirement per line."""
     pairs = [re.match(r"([A-Za-z0-9_.-]+)(.*)", line) for line in text.split("\n") if line.strip()]
     return {pair[1].lower(): pair[2].strip() for pair in pairs if pair}
 
@@ -98,7 +98,7 @@ def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tu
     wanted = requirements(setup["options"]["install_requires"])
     for extra in extras:
         wanted |= requirements(setup["options.extras_require"][extra])
-    # Which build of torch is taken is the index's to say.
+    # The package index decides which build of torch is installed.
     del wanted["torch"]
     for distribution, specifier in wanted.items():
         assert locked[distribution.replace("_", "-")] in SpecifierSet(specifier), distribution

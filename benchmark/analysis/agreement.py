@@ -1,28 +1,28 @@
-"""Verdicts on measured figures against printed ones, and on printed gains.
+"""Verdicts on measured figures compared with printed ones, and on printed gains.
 
 A level is judged by measured − printed, its 90 % interval (Welch 1947, Satterthwaite's degrees of freedom;
-`sequential` says how it allows for looking several times), and a tolerance δ:
+`sequential` says how it allows for several looks), and a tolerance δ:
 
-- matches: the interval lies inside ±δ, as in two one-sided tests of equivalence (Schuirmann 1987);
-- differs: the 95 % interval leaves out 0, and the difference exceeds δ;
+- matches: the interval is inside ±δ, as in two one-sided tests of equivalence (Schuirmann 1987);
+- differs: the 95 % interval excludes 0, and the difference exceeds δ;
 - needs more runs: more seeds may decide;
-- cannot be settled from print: no number of seeds decides, because the printed mean is not known well enough.
+- cannot be settled from print: no number of seeds decides, because the printed mean is too uncertain.
 
 The variance of the difference is the sum of:
 
-- ours: the variance between seeds over their number;
-- the paper's: the printed variance over the number of its runs. Where it prints no spread, or one of two runs
-  that is smaller than ours, ours stands in;
-- where the paper's runs share one draw of partition and split: our variance between seeds, which draw anew,
-  once more. It holds the variance of training too, so that where no spread is printed nothing more stands in.
+- ours: the variance between seeds, divided by their number;
+- the paper's: the printed variance, divided by the number of its runs. Our variance replaces it if the paper
+  prints no spread, or a spread of two runs that is smaller than ours;
+- if the paper's runs share one draw of partition and split: our variance between seeds, undivided. Each of
+  our seeds draws anew and trains anew, so that a missing printed spread then adds nothing more.
 
 A gain over a baseline is judged by the measured gain, paired by seed, and its 90 % interval:
 
-- kept: the interval lies on the printed side of 0 and does not exclude half the printed gain;
-- vanished: the interval lies within ±1 point of 0, or on the other side of 0;
+- kept: the interval is on the printed side of 0 and does not exclude half the printed gain;
+- vanished: the interval is within ±1 point of 0, or on the other side of 0;
 - open: all else.
 
-Seconds are not compared: they are of another machine, and here all clients compute at once.
+Seconds are not compared: the paper's machine is another one, and here all clients compute at once.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 MATCHES, DIFFERS = "matches", "differs"
 NEEDS_RUNS, UNSETTLED = "needs more runs", "cannot be settled from print"
 VERDICTS = (MATCHES, DIFFERS, NEEDS_RUNS, UNSETTLED)
-"""The words for a measured figure."""
+"""Verdicts on a measured figure."""
 KEPT, VANISHED, OPEN = "kept", "vanished", "open"
 GAINS = (KEPT, VANISHED, OPEN)
-"""The words for a measured gain."""
+"""Verdicts on a measured gain."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEAST = LOOKS[0]
-"""Seeds that a decision needs, where they differ at all."""
+"""Number of seeds that a decision needs, unless all seeds give the same value."""
 DELTAS = ((1.0, 0.05), (1.5, 0.05), (2.0, 0.10), (3.0, 0.10))
-"""Tolerances for which the page counts verdicts: points for accuracies and areas, a share otherwise."""
+"""Tolerances for which the page counts verdicts: (points for accuracies and areas, share for the rest)."""
 POINTS, SHARE = DELTAS[2]
 """δ of accuracies and areas in points; of bytes, sizes and all else as a share of the printed figure."""
 NOTHING = 1.0
-"""Points within which a gain has vanished."""
+"""Absolute gain, in points, up to which it has vanished."""
 FALSE_DISCOVERIES = 0.10
 """Rate at which false discoveries are controlled over many figures (Benjamini and Hochberg 1995)."""
 ROUNDING = 1e-9
-"""Relative size below which a spread is rounding."""
+"""Spread, relative to the largest value, up to which it counts as rounding error."""
 ONE_DRAW = "the paper drew its clients once"
-"""Reason why a verdict cannot be settled."""
+"""Reason of a verdict that cannot be settled."""
 TOO_NEAR = "the difference is too near δ"
-"""Reason of a verdict that more seeds decide only if they move the difference."""
+"""Reason of a verdict that more seeds decide only if they change the difference."""
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
-"""The words in the name of a score that is judged by points."""
+"""Words in the name of a score that is judged in points."""
 _ALIKE = "all seeds give the same value"
 _ONE_DRAW_HERE = "all seeds share one draw of the clients here"
-# Every number of seeds up to a thousand, above it about every hundredth.
+# Candidate numbers of seeds: all up to 1,000, then in steps of about 1 %.
 _SEEDS = np.unique(np.concatenate([np.arange(2, 1001), np.geomspace(1000, 1e6, 700).astype(int)]))
 _Numbers = np.ndarray[Any, Any]
 
@@ -80,7 +80,7 @@ class Printed:
 
     mean: float
     std: float | None = None
-    """Its standard deviation over runs; None where none is printed."""
+    """Printed standard deviation over runs; None if none is printed."""
     runs: int = 1
     drawn_once: bool = False
     """Whether the runs share one partition and split."""
@@ -92,7 +92,7 @@ class Verdict:
 
     word: str
     compared: tuple[float, float] | None = None
-    """Measured and printed: means or gains."""
+    """Measured and printed mean, or measured and printed gain."""
     difference: float | None = None
     """Measured minus printed."""
     interval: tuple[float, float] | None = None
@@ -101,16 +101,16 @@ class Verdict:
     seeds: int | None = None
     """Number of seeds that would decide it, if difference and spreads do not change."""
     reason: str = ""
-    """Why it is open or not measured."""
+    """Why it is undecided or not measured."""
     count: int = 0
     """Number of seeds, or pairs of seeds, compared."""
     p_differs: float | None = None
-    """p-value of no difference, two-sided."""
+    """Two-sided p-value of the hypothesis that there is no difference."""
     p_matches: float | None = None
-    """p-value of a difference of δ or more."""
+    """p-value of the hypothesis that the difference is δ or more."""
 
     def decided(self, tolerance: float) -> str:
-        """`matches` or `differs` for this δ, in the unit of the difference; empty if it is neither."""
+        """Return `matches` or `differs` for this δ, in the unit of the difference; empty if undecided."""
         if self.difference is None or self.interval is None or self.p_differs is None:
             return ""
         low, high = self.interval
@@ -122,7 +122,7 @@ class Verdict:
 
     @property
     def share_kept(self) -> float | None:
-        """Measured gain over the printed one."""
+        """Measured gain divided by the printed gain."""
         return self.compared[0] / self.compared[1] if self.compared and self.compared[1] else None
 
     @property
@@ -150,12 +150,12 @@ def is_seconds(metric: str) -> bool:
 
 
 def is_in_points(metric: str) -> bool:
-    """Whether the score is judged by points."""
+    """Whether the score is judged in points."""
     return not _IN_POINTS.isdisjoint(_words(metric))
 
 
 def bare_metric(metric: str) -> str:
-    """The score without the round or the clients at which it is read."""
+    """Return the score's name without the suffix for a round or for clients."""
     return metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0]
 
 
@@ -164,13 +164,13 @@ def _words(metric: str) -> list[str]:
 
 
 def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:
-    """δ of a score."""
+    """Return δ in the score's unit: in points, or as a share of the printed figure."""
     return points if is_in_points(metric) else share * abs(printed)
 
 
 def survives(p_values: Iterable[float]) -> list[bool]:
     """Whether each test stays significant with a controlled false discovery rate."""
-    # Heavy, and asked for all figures together.
+    # Slow to import, and needed once for all figures.
     from scipy.stats import false_discovery_control
 
     listed = [*p_values]
@@ -188,12 +188,12 @@ def judge(
     """Compare the values of our seeds with a printed mean.
 
     `one_draw_here`: our seeds share one partition and split as well, so that nothing can be decided.
-    `may_repeat`: the same value for every seed is sound, as for bytes.
+    `may_repeat`: the same value for every seed is valid, as for bytes.
     """
     return _judge(tuple(values), printed, tolerance, one_draw_here, may_repeat)
 
 
-# A figure stands on several pages.
+# Several pages show the same figure.
 @cache
 def _judge(
     values: tuple[float, ...], printed: Printed, tolerance: float, one_draw_here: bool, may_repeat: bool
@@ -228,7 +228,7 @@ def judge_gain(
     """Compare the gains of our seeds with a printed gain, in points."""
     if not values:
         return Verdict(NOT_MEASURED)
-    # A gain of nothing has no sign.
+    # Adding 0.0 turns −0.0 into 0.0.
     count, mean, spread = len(values), round(statistics.fmean(values), DECIMALS) + 0.0, spread_of(values)
     bare = Verdict(OPEN, (mean, printed), mean - printed, count=count)
     if reason := _unsound(values, may_repeat):
@@ -253,7 +253,7 @@ def judge_gain(
 
 
 def _gain_word(mean: float, half: float, printed: float) -> str:
-    """The verdict on a gain by the interval mean ± half."""
+    """Return the verdict on a gain with the interval mean ± half."""
     side = math.copysign(1.0, printed) if printed else 0.0
     low, high = side * mean - half, side * mean + half
     if side and low > 0 and high >= abs(printed) / 2:
@@ -262,9 +262,9 @@ def _gain_word(mean: float, half: float, printed: float) -> str:
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """Standard deviation of the values; 0 where they differ by rounding alone, or there is one."""
+    """Standard deviation of the values; 0 for a single value or differences within rounding error."""
     mean = statistics.fmean(values)
-    # As `statistics.stdev`, whose exact fractions are eight times as slow.
+    # `statistics.stdev` is eight times as slow: it computes with exact fractions.
     spread = math.sqrt(math.fsum((each - mean) ** 2 for each in values) / max(len(values) - 1, 1))
     return 0.0 if spread <= ROUNDING * max(map(abs, values)) else spread
 
@@ -277,10 +277,10 @@ def _unsound(values: Sequence[float], may_repeat: bool) -> str:
 
 
 def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
-    """Test whether the mean difference is 0 within `tolerance`, over a number of draws fixed beforehand.
+    """Test whether the mean difference is within ±`tolerance` of 0, for a number of draws fixed beforehand.
 
-    Every group counts the same, however many values it has. Variances are the groups' own, with
-    Satterthwaite's degrees of freedom. A single value decides nothing.
+    All groups have the same weight, whatever their size. Each has its own variance (Satterthwaite's degrees
+    of freedom). A group with a single value leaves the verdict undecided.
     """
     mean = statistics.fmean(map(statistics.fmean, groups))
     count = sum(map(len, groups))
@@ -308,7 +308,7 @@ class _Difference:
 
     @cached_property
     def _theirs(self) -> float | None:
-        """The printed spread, unless it is of two runs and below ours."""
+        """Printed spread; None if none is printed, or if it is of two runs and below ours."""
         std = self.printed.std
         return None if self.printed.runs == 2 and std is not None and std < self.spread else std
 

@@ -1,4 +1,4 @@
-"""The arena's records judged: methods tuned alike, ranked as tuned and with their defaults."""
+"""Judge the arena's records: methods tuned with equal budgets, ranked as tuned and with their defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 
 
 class Entry(Outcome):
-    """One method on one block: its search, and the final runs of what was found and of the defaults."""
+    """One method on one block: its search, and the final runs with the settings found and the defaults."""
 
     def __init__(self, search: Search, records: Records) -> None:
         super().__init__(search, records)
@@ -49,24 +49,23 @@ class Entry(Outcome):
     @property
     def is_run(self) -> bool:
         """Whether there was a search, and every final run has a record, of a success or a failure."""
-        # Defaults alone may have been run for another table.
+        # Without a first rung, final runs of the defaults may be records of another table.
         return bool(self.short) and None not in (*self.tuned, *self.default)
 
     @property
     def successes(self) -> list[Record]:
-        """The final runs of what was found that gave a result."""
+        """Successful final runs with the settings found."""
         return [record for record in self.tuned if record is not None and record.status == OK]
 
     def luck(self, generator: np.random.Generator) -> np.ndarray:
-        """(RESAMPLES,), see `selection_luck`."""
+        """(RESAMPLES,), `selection_luck` of the search; 0 where a test score is missing."""
         numbers = range(len(self.search.trials))
         validation = [self.validation.get(number, -math.inf) for number in numbers]
         test = [self.test.get(number, math.nan) for number in numbers]
         return np.nan_to_num(selection_luck(validation, test, generator, RESAMPLES), nan=0.0)
 
     def figures(self) -> dict[str, float]:
-        """Points that tuning gained, megabytes and core-seconds that a client takes; NaN for what is not
-        known."""
+        """Return the points gained by tuning, and megabytes and core-seconds per client; NaN if unknown."""
         runs, clients = self.successes, self.search.base.clients
         spent = [sum(record.core_seconds.values()) / clients for record in runs]
         return {
@@ -76,7 +75,7 @@ class Entry(Outcome):
         }
 
     def to_dict(self, cap: float | None) -> dict[str, Any]:
-        """The settings found and all scores. `cap` is that of the search, None where it is not known."""
+        """Return the settings found and all scores. `cap` is the time cap of the search; None if unknown."""
         best = self.best
         return {
             **self.place,
@@ -100,7 +99,7 @@ class Arena:
     """
 
     def __init__(self, searches: Iterable[Search], records: Records) -> None:
-        """From the records of these searches. Raises ValueError where no block is finished."""
+        """Collect the records of these searches. Raises ValueError if no block is finished."""
         ran = [entry for search in searches if (entry := Entry(search, records)).is_run]
         self.methods = tuple(dict.fromkeys(entry.method for entry in ran))
         methods_on = Counter(entry.block for entry in ran)
@@ -123,8 +122,8 @@ class Arena:
         """Method → why it breaks privacy, as its records say."""
 
     def to_dict(self, caps: Mapping[Block, float]) -> dict[str, Any]:
-        """Everything that is judged, JSON-ready, with every score and every setting found. `caps` are those
-        of the searches, as far as they are known."""
+        """Return all results as JSON-ready values, with every score and every setting found. `caps` are the
+        time caps of the searches that are known."""
         rows = self.rows
         ranked = [row for row in rows if not row["privacy"]]
         pairs = [
@@ -148,18 +147,17 @@ class Arena:
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
-        # Where sums are put in another order the digits behind differ.
+        # Digits beyond the sixth depend on the order of summation.
         ready: dict[str, Any] = json_ready(found, 6)
         return ready
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The fields of `Rank` of each method with its mean rank where all have their defaults (None where
-        that has too few scores), its figures (`Entry.figures`, means over graphs), trials that were left out
-        over all blocks, why it breaks privacy, and what leaves a client.
+        """One row per method: the fields of `Rank`, its mean rank with all methods at their defaults (None
+        with too few scores), `Entry.figures` (means over graphs), the number of trials left out over all
+        blocks, why it breaks privacy, and what leaves a client.
 
-        First the methods that keep privacy, ranked among themselves; then those that break it, ranked among
-        all.
+        Methods that keep privacy come first, ranked among themselves; then the others, ranked among all.
         """
         import pandas
 
@@ -190,13 +188,13 @@ class Arena:
 
     @property
     def unranked(self) -> dict[str, float]:
-        """Method → coverage, of those with too few scores."""
+        """Method → coverage, for methods with too few scores to be ranked."""
         covered = zip(self.methods, self._tuned.coverage.tolist(), strict=True)
         return {name: share for name, share in covered if share < LEAST_COVERAGE}
 
     @property
     def _advice(self) -> list[Finding]:
-        """What to use when, tested on the blocks here; without what no block here tests."""
+        """Findings on the advice (advice.toml) that some block here tests."""
         rows = tuned_rows((entry.method, entry.successes) for entry in self.entries)
         found = find(load_claims(ADVICE), {ARENA.stem: rows}, measured=True)
         return [finding for finding in found if finding.columns]
@@ -228,7 +226,7 @@ class Arena:
 
 
 def tuned_rows(finals: Iterable[tuple[str, Sequence[Record]]]) -> list[Row]:
-    """One row for each method of the arena, of its records on a block, under the name that it has there."""
+    """Return one row for each method and its final records on a block, under the method's name there."""
     protocol = load_protocol(str(ARENA))
     return [
         replace(row, method=method, deviations="")
@@ -243,7 +241,7 @@ def _scores(records: Sequence[Record | None]) -> np.ndarray:
 
 
 def _over(finding: Finding) -> dict[str, float]:
-    """Rival → the difference to it, the mean over the columns."""
+    """Rival → difference to it, mean over the columns."""
     found = defaultdict(list)
     for column in finding.columns:
         for side, compared in zip(column.columns[0].theirs, column.comparisons, strict=True):
@@ -253,7 +251,7 @@ def _over(finding: Finding) -> dict[str, float]:
 
 
 def _leaves(method: str) -> str:
-    """What leaves a client, in a word; a dash for a method that is not built in."""
+    """Say in one word what leaves a client; a dash for a method that is not built in."""
     exchanges = catalog.describe(method).exchanges if method in catalog.methods() else "–"
     if exchanges in ("nothing", "–"):
         return exchanges
@@ -261,12 +259,12 @@ def _leaves(method: str) -> str:
 
 
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each method that a paper here introduces and its paper's rival: the gain as printed and as measured
-    under the paper's protocol, means over the `figures` of both (`Entry.to_dict` of `analysis.figures`), and
-    when all are tuned (`Arena.rows`), None where that was not measured."""
+    """Return the gain of each paper's own method over the paper's rival. `printed` and `reproduced` (measured
+    under the paper's protocol) are means over the `figures` that have both (`Entry.to_dict` of
+    `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured."""
     found = defaultdict(list)
     for figure in figures:
-        # What has no value is left out there.
+        # reproduction.json leaves out empty values.
         gain, own = figure.get("gain", {}), figure["method"].partition(" (")[0] == figure["paper"]
         if own and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
@@ -286,8 +284,8 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
 
 
 def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
-    """Block → its methods in what `Arena.to_dict` gives, the best tuned mean first, each with the score of
-    its successful draws by `default` and as `tuned`; None without any."""
+    """Block → its methods in the result of `Arena.to_dict`, best tuned mean first. `default` and `tuned` are
+    the method's scores over its successful draws; None without any."""
     blocks: dict[Block, list[dict[str, Any]]] = {}
     for entry in found["entries"]:
         line = {**entry, **{name: _score_over(entry[name]) for name in ("default", "tuned")}}

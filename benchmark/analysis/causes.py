@@ -1,4 +1,4 @@
-"""What is known of printed figures beside the records.
+"""Knowledge on printed figures that is not in the records.
 
 Causes of differences (causes.toml), settings that papers and their public code state (stated.toml), and what
 cannot be measured (unmeasured.toml).
@@ -29,11 +29,11 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     where: Mapping[str, str | tuple[str, ...]]
     """Part of a place → patterns, one of which must match; a missing part matches anything."""
     of: Literal["level", "gain"] | None = None
-    """None: of both."""
+    """Verdict that it explains; None for both."""
     cause: str = ""
     """The cause shown by records; empty if none was found."""
     open: str = ""
-    """What was tried and is known, if no cause was found."""
+    """Attempts and observations, if no cause was found."""
     evidence: tuple[str, ...] = ()
     """Supporting files of the repository, or commands."""
 
@@ -48,7 +48,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """The sentence of the page."""
+        """Sentence for the page, with the evidence in brackets."""
         said = self.cause or f"{NO_CAUSE}. {self.open}"
         return f"{said} ({'; '.join(self.evidence)})" if self.evidence else said
 
@@ -79,13 +79,13 @@ def cause_of(place: Place, kind: str) -> Cause | None:
 
 
 def text_of(place: Place, kind: str) -> str:
-    """The page's sentence on a differing level or a vanished gain."""
+    """Return the page's sentence on a differing level or a vanished gain."""
     found = cause_of(place, kind)
     return NO_CAUSE if found is None else found.text
 
 
 class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One setting; empty where a source does not state it, or was not read."""
+    """One setting as stated by paper and code; empty if the source does not state it or was not read."""
 
     paper: str = ""
     code: str = ""
@@ -93,12 +93,12 @@ class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def stated() -> Mapping[str, Mapping[str, Stated]]:
-    """Paper → setting, or `method: option`, → what is stated of it."""
+    """Return paper → setting or `method: option` → stated values."""
     return read_as(Path(__file__).with_name("stated.toml"), dict[str, dict[str, Stated]])
 
 
 class Unmeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the records in git cannot answer, and why (unmeasured.toml); records of it count."""
+    """Graphs and methods without records in git, each with the reason; records of them still count."""
 
     graph: dict[str, str]
     method: dict[str, str]
@@ -106,5 +106,5 @@ class Unmeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def unmeasured() -> Unmeasured:
-    """By the printed names."""
+    """Return the uncovered graphs and methods by their printed names."""
     return read_as(Path(__file__).with_name("unmeasured.toml"), Unmeasured)

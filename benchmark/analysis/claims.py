@@ -1,12 +1,12 @@
 """The papers' claims (claims.toml), and the contrasts of cells that test them.
 
-A contrast names a table, a method in it and what that is `against`, a metric, a direction and a margin. Its
-columns are all cells of the method in the table's grid, less those that `only` leaves out; against each
-stands the same cell with a method, or another axis, table or metric, replaced, or a fixed value. In how many
-columns it must hold is said by `columns`: `every`, `all but N`, or `on average`.
+A contrast names a table, a method in it, the sides to test it `against`, a metric, a direction and a margin.
+Its columns are the method's cells in the table's grid, restricted by `only` and `without`. Each column is
+compared with the same cell with another method, axis value, table or metric, or with a fixed value. The key
+`columns` says in how many columns the contrast must hold: `every`, `all but N`, or `on average`.
 
-A claim of one contrast gives its keys itself; one of several, which must all hold, has a block `contrast` for
-each, on top of the keys that they share.
+A claim with one contrast has the contrast's keys itself. A claim with several, which must all hold, has a
+block `contrast` for each, and its own keys apply to all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedsub.datasets.files import read_toml
 
 FILE = Path(__file__).parent / "claims.toml"
 ADVICE = FILE.with_name("advice.toml")
-"""What to use when, tested on the arena's blocks."""
+"""Advice on which method to use when, as claims tested on the arena's blocks."""
 EVERY, ON_AVERAGE, ALL_BUT = "every", "on average", "all but "
 _SIDE = (*AXES, "table", "metric", "value")
 
@@ -40,7 +40,7 @@ class Side:
 
     table: str = ""
     point: tuple[tuple[str, Any], ...] = ()
-    """Axis and value, of every axis."""
+    """(axis, value) for every axis."""
     metric: str = ""
     value: float | None = None
     """A fixed value instead of a cell."""
@@ -69,7 +69,7 @@ class Contrast(
     against: tuple[Mapping[str, Any], ...]
     metric: tuple[str, ...] = ("accuracy",)
     margin: float = 0.0
-    """What the difference must exceed; below 0 it may fall short by as much. Of `equal` the half-width."""
+    """Bound that the difference must exceed; a negative one allows a shortfall. Half-width for `equal`."""
     rule: str = EVERY
     only: Mapping[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     without: tuple[Mapping[str, Any], ...] = ()
@@ -91,8 +91,8 @@ class Contrast(
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Every column, in the order of the grid. Raises UserError if one side is no cell of its table, or
-        that has not its metric."""
+        """Every column, in the order of the grid. Raises UserError for a side that is no cell of its table or
+        whose metric the table lacks."""
         found = [
             Column(
                 Side(table, tuple(point.items()), metric),
@@ -111,7 +111,7 @@ class Contrast(
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """Those that have a side of it."""
+        """Tables that its sides are cells of."""
         sides = (side for column in self.columns for side in (column.ours, *column.theirs))
         return frozenset(side.table for side in sides if side.value is None)
 
@@ -145,7 +145,7 @@ class Contrast(
             return Side(value=float(change["value"]))
         other = str(change.get("table", table))
         wanted = {**point, **{axis: change[axis] for axis in AXES if axis in change}}
-        # A scheme by its bare name is the variant that the grid has for this graph.
+        # A bare scheme name matches the variant that the grid has for this graph.
         matching = [
             listed
             for listed in _grid(other)
@@ -169,7 +169,7 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Where the paper says it: section, table or figure."""
     says: str
     contrasts: tuple[Contrast, ...]
-    """All of which must hold."""
+    """Its tests, which must all hold."""
     note: str = ""
     """Remarks on the verdict: columns left out, limits of the runs."""
     cannot: str = ""
@@ -177,7 +177,7 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """Those that have a side of it."""
+        """Tables of all its contrasts."""
         return frozenset().union(*(contrast.tables for contrast in self.contrasts))
 
 
@@ -208,7 +208,7 @@ def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
 
 
 def _whole(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block with all its contrasts, each completed by the claim's shared keys."""
+    """Return the block with all its contrasts, each completed by the claim's shared keys."""
     own = {key: value for key, value in block.items() if key in Claim.__struct_fields__}
     shared = {key: value for key, value in block.items() if key not in (*own, "contrast")}
     parts = block.get("contrast", [{}])
@@ -218,7 +218,7 @@ def _whole(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contrast(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The block with a list wherever a text stands for a list of one."""
+    """Return the block with single texts as lists, and each side as a mapping."""
     found = dict(block)
     for key in ("table", "method", "metric"):
         if isinstance(found.get(key), str):

@@ -45,17 +45,17 @@ Identity = tuple[Place, str]
 
 @dataclass(frozen=True)
 class Trial:
-    """A row that answers no printed figure, beside one that does."""
+    """A row with other settings, compared with the row that answers a printed figure."""
 
     changed: str
     """Its changed settings, as `--set` and the brackets of `--method` take them."""
     mean: float
     seeds: int
     level: float | None
-    """Points above the figure's row, over the seeds that both have; None where they share none."""
+    """Points above the figure's row, over common seeds; None without any."""
     gain: float | None
-    """Points above the printed table's baseline under the same settings, over the seeds that both have; None
-    where they share none."""
+    """Points above the printed table's baseline under the same settings, over common seeds; None without
+    any."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Entry:
     command: str = ""
     """Command that runs exactly its cells."""
     chosen: tuple[str, ...] = ()
-    """See `Protocol.chosen_for`."""
+    """Choices made on the table itself (`Protocol.chosen_for`)."""
     trials: tuple[Trial, ...] = ()
     """Runs with other settings, of this table or of others with the same cells."""
     authors: Comparison | None = None
@@ -90,8 +90,8 @@ class Entry:
 
     @property
     def answer(self) -> tuple[str, bool]:
-        """The verdict to read first, and whether it is that of the authors' code on our clients: where that
-        decides it needs no allowance for what print leaves unsaid."""
+        """Return the verdict that counts, and whether it comes from the authors' code on our clients. A
+        decision by that code takes precedence: it needs no allowance for what the paper leaves unsaid."""
         if self.authors is not None and (word := self.authors.verdict.word) in (MATCHES, DIFFERS):
             return word, True
         return self.level.word, False
@@ -128,9 +128,9 @@ class Entry:
             "printed": {
                 "mean": _rounded(self.figure.mean / self.figure.scale),
                 "std": None if self.figure.std is None else _rounded(self.figure.std / self.figure.scale),
-                # Times this it is in the unit of what is measured here, and of the verdicts.
+                # Factor from the printed unit to that of the measured values and verdicts.
                 "scale": self.figure.scale,
-                # A protocol says these of the figures that it answers.
+                # Only the protocol that answers the figure states these.
                 "runs": self.figure.runs if self.protocol else None,
                 "drawn_once": self.figure.drawn_once if self.protocol else None,
             },
@@ -160,16 +160,16 @@ class Entry:
 def make_entries(
     leaderboards: Iterable[Leaderboard], runs: Mapping[str, Sequence[Run]] = MappingProxyType({})
 ) -> list[Entry]:
-    """One entry per printed figure, in the order of the list of figures.
+    """Return one entry per printed figure, in the order of the list of figures.
 
-    `leaderboards` are of all protocols, those without records too; `runs` are those of the authors' code, by
-    the work of our cell. Where several rows answer a figure, the one that `precedence` puts first counts, of
-    equal ones that of the most seeds; a row of one seed draws nothing anew.
+    `leaderboards` cover all protocols, also those without records. `runs`: key of our cell → runs of the
+    authors' code. If several rows answer a figure, the one that `precedence` ranks first counts, then the one
+    with the most seeds. A row with one seed does not count as drawn anew.
     """
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
     protocols = {}
-    # By the work of a row's first run, which tables may share.
+    # By the key of a row's first record, which several tables may share.
     equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
@@ -210,7 +210,7 @@ def _identity(figure: Figure) -> Identity:
 
 
 def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:
-    """Of its own table first, then of others that list the same cells."""
+    """Trials of the entry's own table first, then of other tables that list the same cells."""
     assert entry.row is not None
     own = entry.row
     tried: dict[str, Trial] = {}
@@ -234,7 +234,7 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
 
 
 def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
-    """An entry for each printed figure that a row of a protocol's answers."""
+    """Yield an entry for each printed figure that one of a protocol's rows answers."""
     for row in rows:
         if row.deviations:
             continue
@@ -254,21 +254,21 @@ def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
-    """The command that runs exactly the cells of a score, with those it is compared with. It names another
-    folder: a clone holds the records and would run nothing."""
+    """Return the command that runs exactly the cells of a score and those it is compared with. It names
+    another results folder: a clone already holds the records and would run nothing."""
     points = [point, *compared_with(protocol, point, metric)]
     words = ["python", "-m", "benchmark", "--table", protocol.name, "--results", "mine"]
     for axis in AXES:
         words += [f"--{axis}", *dict.fromkeys(str(cell[axis]) for cell in points)]
-    # A number alone is how many; a comma makes it a list.
+    # A single number is a count of seeds; a comma makes it a list.
     counted = [*seeds] == [*range(len(seeds))]
     listed = str(len(seeds)) if counted else "".join(f"{seed}," for seed in sorted(seeds))
     return shlex.join([*words, "--seeds", listed])
 
 
 def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
-    """The points of the grid whose scores a gain, a change or a share of bytes or of a model needs besides
-    its own."""
+    """Return the further grid points that a gain, a change, a share of bytes or a model size is computed
+    from."""
     if metric == MODEL_SIZE:
         return [{**point, "method": WHOLE_MODEL}]
     for start in (GAIN, COMMUNICATION):
@@ -285,7 +285,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _authors(found: Comparison | None) -> dict[str, Any] | None:
-    """The result of the authors' code, and whether ours agrees."""
+    """Return the result of the authors' code, and whether ours agrees."""
     if found is None:
         return None
     scores = found.theirs
@@ -326,10 +326,9 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tuple[Trial, ...]:
-    """What was run otherwise in the place of a row, of whose `metric` a paper prints a figure; nothing where
-    the row has no such score.
+    """Return the runs with other settings in the place of a row whose `metric` a paper prints.
 
-    Scores that are not judged in points have none: their settings are what the figure counts.
+    Empty if the row lacks the score, and for scores not judged in points: the settings are what they count.
     """
     if metric not in row.scores or not is_in_points(metric):
         return ()
@@ -353,11 +352,11 @@ def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tu
 
 
 def _changed(row: Row, other: Row) -> str:
-    """Options and settings of `other` that `row` does not have; empty where it is no trial of `row`."""
+    """Return the options and settings of `other` that `row` lacks; empty if it is no trial of `row`."""
     if bare(row.method) != bare(other.method) or any(score.published for score in other.scores.values()):
         return ""
     (_, given), (_, options) = parse_name(row.method), parse_name(other.method)
-    # Its name leaves out what is a default.
+    # A method's name leaves out options at their defaults.
     if any(other.records[0].options.get(name) != value for name, value in given.items()):
         return ""
     added = [f"{name}={format_value(options[name])}" for name in options if name not in given]
@@ -365,7 +364,7 @@ def _changed(row: Row, other: Row) -> str:
 
 
 def _baseline(near: Sequence[Row], baseline: str, trial: Row, metric: str) -> Mapping[int, float]:
-    """Seed by seed, the baseline under the trial's settings."""
+    """Seed → score of the baseline under the trial's settings."""
     found = {
         other.deviations: other.scores[metric].by_seed
         for other in near

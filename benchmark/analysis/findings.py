@@ -24,13 +24,13 @@ Rows = Mapping[str, Sequence[Row]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A column, or the mean of several, with its measured differences."""
+    """A column, or the mean over several, with its measured differences."""
 
     columns: tuple[Column, ...]
     comparisons: tuple[paired.Comparison | None, ...]
-    """One for each of `theirs`; None where one side has no records."""
+    """One for each side of `Column.theirs`; None if one side has no records."""
     printed: tuple[float | None, ...]
-    """The printed difference to each of `theirs`."""
+    """Printed difference to each side of `Column.theirs`; None if not printed."""
 
     @property
     def word(self) -> str:
@@ -39,13 +39,13 @@ class Measured:
 
     @property
     def hardest(self) -> int | None:
-        """The comparison that is hardest to hold; None if none is measured."""
+        """Index of the comparison with the largest p-value of holding; None if none is measured."""
         found = [(item.holds, -item.fails, place) for place, item in enumerate(self.comparisons) if item]
         return max(found)[2] if found else None
 
     @property
     def difference(self) -> float | None:
-        """Difference to the strongest rival; None if none is measured."""
+        """Difference in the hardest comparison; None if none is measured."""
         found = None if self.hardest is None else self.comparisons[self.hardest]
         return None if found is None else found.difference
 
@@ -56,11 +56,11 @@ class Part:
 
     contrast: Contrast
     columns: tuple[Measured, ...]
-    """Those on graphs at hand."""
+    """Columns with records, or on graphs that can be measured here."""
     away: int
-    """Number of columns on unavailable graphs, without records."""
+    """Number of the other columns."""
     average: Measured | None = None
-    """The comparison of the means, where the contrast is one on average."""
+    """Comparison of the means over columns, for a contrast on average."""
 
     @property
     def judged_by(self) -> tuple[Measured, ...]:
@@ -69,12 +69,12 @@ class Part:
 
     @property
     def needed(self) -> int:
-        """How many of those must hold."""
+        """Number of deciding columns that must hold."""
         return 1 if self.average is not None else max(self.contrast.needed(len(self.columns)), 1)
 
     @property
     def hardest_printed(self) -> list[float]:
-        """For every column with printed figures, the difference that is hardest to hold."""
+        """For every column with printed figures, the printed difference that is hardest to hold."""
         printed = ([value for value in column.printed if value is not None] for column in self.columns)
         return [self._hardest(values) for values in printed if values]
 
@@ -94,7 +94,7 @@ class Finding:
 
     @property
     def columns(self) -> tuple[Measured, ...]:
-        """Those of all contrasts, on graphs at hand."""
+        """Columns of all contrasts (`Part.columns`)."""
         return tuple(column for part in self.parts for column in part.columns)
 
     @property
@@ -106,32 +106,32 @@ class Finding:
 
     @property
     def words(self) -> Counter[str]:
-        """Verdict → columns that have it."""
+        """Verdict → number of columns with it."""
         return Counter(column.word for column in self.columns)
 
     @property
     def differences(self) -> list[float]:
-        """That of every measured column, to the rival that is hardest to hold against."""
+        """Difference in the hardest comparison of every measured column."""
         return [column.difference for column in self.columns if column.difference is not None]
 
     @property
     def printed(self) -> list[float]:
-        """Of every column with printed figures the difference that is hardest to hold by."""
+        """Hardest printed difference of every column with printed figures."""
         return [value for part in self.parts for value in part.hardest_printed]
 
     @property
     def away(self) -> int:
-        """How many columns are on graphs that are not at hand."""
+        """Number of columns that are left out (`Part.away`)."""
         return sum(part.away for part in self.parts)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The fewest and the most seeds that were compared, one number where they are the same."""
+        """Smallest and largest number of seeds compared; one number if they are equal."""
         found = [item.seeds for column in self.columns for item in column.comparisons if item]
         return tuple(sorted({min(found), max(found)})) if found else ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, with every column of every contrast."""
+        """Return JSON-ready values, with every column of every contrast."""
         return {
             "paper": self.claim.paper,
             "place": self.claim.place,
@@ -157,7 +157,7 @@ class Finding:
 
     @property
     def p_values(self) -> tuple[float, float] | None:
-        """Of holding and of failing; None where nothing is measured."""
+        """p-values of holding and of failing; None if nothing is measured."""
         return paired.p_values(self._contrasts)
 
     @property
@@ -167,7 +167,7 @@ class Finding:
 
 
 def _compared(side: dict[str, Any], printed: float | None, found: paired.Comparison | None) -> dict[str, Any]:
-    """One comparison, JSON-ready."""
+    """Return one comparison as JSON-ready values."""
     measured: dict[str, Any] = {}
     if found is not None:
         interval = None if found.interval is None else [round(end, 4) for end in found.interval]
@@ -176,23 +176,23 @@ def _compared(side: dict[str, Any], printed: float | None, found: paired.Compari
 
 
 def find(claims: Iterable[Claim], rows: Rows, measured: bool = False) -> list[Finding]:
-    """Every claim with its verdict from the rows of the tables it names, of all columns or of those that are
-    `measured`."""
+    """Judge every claim by the rows of the tables it names; with `measured` only by columns that have
+    records."""
     return [
         Finding(claim, tuple(_find(each, rows, measured) for each in claim.contrasts)) for claim in claims
     ]
 
 
 def findings_of(boards: Iterable[Leaderboard]) -> list[Finding]:
-    """Every claim of the papers with its verdict from these tables."""
+    """Judge every claim of the papers by these tables."""
     claims = load_claims()
     named = {table for claim in claims for table in claim.tables}
     return find(claims, {each.protocol.name: each.rows for each in boards if each.protocol.name in named})
 
 
 def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
-    """Verdict → how many claims have it, and how many keep it with false discoveries controlled over all
-    claims that are measured."""
+    """Verdict → number of claims with it, and number that keep it with the false discovery rate controlled
+    over all measured claims."""
     listed = [(each.word, each.p_values) for each in findings if each.word != CANNOT]
     measured = [(word, found) for word, found in listed if found is not None]
     kept = {}
@@ -226,7 +226,7 @@ def _average(
     columns: Sequence[Measured],
     differences: Sequence[Sequence[tuple[dict[int, float], bool]]],
 ) -> Measured:
-    """The comparisons of the means over the columns; they need more runs while one is not measured."""
+    """Compare the means over the columns; undecided until every column is measured."""
     places = range(len(contrast.against))
     comparisons: list[paired.Comparison | None] = []
     for place in places:
@@ -244,26 +244,26 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> paired.Comparison | None:
-    """The comparison; it needs more runs where the differences are not `sound`."""
+    """Compare the differences; undecided if they are not `sound`."""
     found = paired.compare([*differences.values()], contrast.direction, contrast.margin)
     return found if found is None or sound else replace(found, holds=1.0, fails=1.0)
 
 
 def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
-    """Seed → difference, and whether the seeds of both sides repeat the run."""
+    """Return seed → difference, and whether the seeds of both sides are independent repetitions."""
     found = [_row(side, rows) for side in (ours, theirs)]
     own, other = (_by_seed(row, side.metric) for row, side in zip(found, (ours, theirs), strict=True))
     if theirs.value is not None:
         other = dict.fromkeys(own, theirs.value)
     sides = [own] if theirs.value is not None else [own, other]
     sound = not is_in_points(ours.metric) or all(map(paired.varies, sides))
-    # Seeds that share one draw tell nothing of another.
+    # Seeds that share one draw say nothing about other draws.
     drawn = not any(row is not None and is_drawn_once(row) for row in found)
     return paired.differences_of(own, other), sound and drawn
 
 
 def _row(side: Side, rows: Rows) -> Row | None:
-    """The row that follows its protocol; None if its table fixes the draw."""
+    """Return the side's row without deviations; None if its table fixes the draw."""
     return next(
         (
             row

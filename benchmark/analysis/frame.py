@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAIN = "score"
-"""The column of accuracy or, of a link predictor, of the area under the curve."""
+"""Column of the main score: accuracy, or the area under the curve for link prediction."""
 OPTIONS = "options."
-"""Prefix of columns of options."""
+"""Prefix of option columns."""
 _LEFT_OUT = (
     *OUTSIDE_KEY,
     *APART,
@@ -35,7 +35,7 @@ _LEFT_OUT = (
     "environment",
     "chosen",
 )
-"""Fields that are no figure of a record, or have their own rows."""
+"""Fields that are not figures of a record, or that have frames of their own."""
 OF_A_METHOD = (
     "method",
     *(item.field.name for item in FIELDS.values() if item.part == "architecture"),
@@ -53,7 +53,7 @@ OF_A_METHOD = (
 _OF_THE_MEASUREMENT = ("further_metrics", "kernel")
 """Settings that change no figure."""
 _DIGITS = 8
-"""Digits of a content hash, in tables."""
+"""Digits of a content hash shown in tables."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ class Results:
         return tuple(record for record in self.records if record.status == OK)
 
     def frame(self) -> pandas.DataFrame:
-        """One row a record: what was run, by the names of a protocol's settings; its test scores in percent,
-        with the main one as `score`, and the `validation` score in the selected round, averaged as the test
-        score is (where each client has a round of its own, of their median), by which hyper-parameters are
-        chosen; seconds, bytes, options and a method's own figures as
+        """Return one row per record: its settings by their names in a protocol, and its figures. Test scores
+        are in percent, the main one as `score`. `validation` is the validation score in the selected round
+        (the median round if each client selects its own), averaged as the test score is; hyper-parameters
+        are chosen by it. Seconds, bytes, options and a method's own figures are columns such as
         `seconds.train`, `bytes.up`, `options.mu`, `extras.epsilon`. `accuracy.selected_by_last` is the test
-        score had that rule chosen the round."""
+        score in the round that this rule would select."""
         import pandas
 
         found = pandas.DataFrame([_row(record) for record in self.records])
         for name in (name for name in found if found[name].dtype.kind == "O"):
-            # Options of two methods may share a name: files such as Parquet hold one type a column.
+            # Options of two methods may share a name but not a type; Parquet holds one type per column.
             kinds = {type(value) for value in found[name].dropna()}
             if kinds == {bool}:
                 found[name] = found[name].astype("boolean")
@@ -98,9 +98,9 @@ class Results:
         return found
 
     def curves(self) -> pandas.DataFrame:
-        """One row an evaluation: the cell, `round`, `validation` and `test` in percent, `loss` and, of newer
-        records, the `bytes` and `seconds` that were spent until then; what a method reports of every round
-        (`by_round`) under its own names."""
+        """Return one row per evaluation: the cell, `round`, `validation` and `test` in percent, `loss` and,
+        in newer records, the cumulative `bytes` and `seconds`. What a method reports for every round
+        (`by_round`) has columns under its own names."""
         import pandas
 
         parts = []
@@ -115,9 +115,9 @@ class Results:
         return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
 
     def by_client(self) -> pandas.DataFrame:
-        """One row a client of each cell: the cell, `client` from 0, its `name` if clients have names, and its
-        `test` score in percent in the selected round; NaN without test nodes. Records from before there were
-        such scores have no rows."""
+        """Return one row per client of each cell: the cell, `client` from 0, its `name` if there is one, and
+        its `test` score in percent in the selected round (NaN without test nodes). Older records without such
+        scores have no rows."""
         import pandas
 
         rows = []
@@ -131,14 +131,14 @@ class Results:
     def pivot(
         self, rows: str = "method", columns: str = "dataset", values: str = MAIN, text: bool = True
     ) -> pandas.DataFrame:
-        """Mean and sample standard deviation over seeds, as `81.23 ± 0.45`; without `text` as numbers, in
-        columns `mean`, `std` and `runs`.
+        """Return mean and sample standard deviation over seeds, as `81.23 ± 0.45`; without `text` as numbers,
+        in columns `mean`, `std` and `runs`.
 
-        A setting or option that is in neither `rows` nor `columns` but differs within one of their fields
-        becomes a level of the rows: what was run differently is never averaged. So does one that must be
-        alike for two methods to be compared, as the number of clients, where it differs within a column.
-        Raises UserError without a
-        result, for a column that `frame` lacks, one that is rows and columns, and values that are text.
+        Different settings are never averaged: a setting or option outside `rows` and `columns` becomes a
+        level of the rows if it differs within a field of the table. A setting that must be alike for two
+        methods to be compared, such as the number of clients, does so if it differs within a column.
+        Raises UserError without a result, for a column that `frame` lacks, for one column as both rows and
+        columns, and for values that are text.
         """
         import pandas
 
@@ -151,9 +151,9 @@ class Results:
         return pandas.concat({name: across(found[name]) for name in found}, axis=1).swaplevel(axis=1)
 
     def plot(self, kind: str, axes: Axes | None = None) -> Axes:
-        """`curves`, `cost` or `ranks` on matplotlib axes, new ones unless given; see `analysis.plots.plot`.
+        """Draw `curves`, `cost` or `ranks` on matplotlib `axes`, by default new ones (`analysis.plots.plot`).
 
-        Raises UserError for another kind, and where there is nothing to draw.
+        Raises UserError for another kind, and if there is nothing to draw.
         """
         from fedsub.benchmark.analysis import plots
 
@@ -173,7 +173,7 @@ class Results:
 def select(records: Results, request: Request) -> Results:
     """Select records by the filters of a request.
 
-    Raises UserError, with the nearest values, for one that no record has.
+    Raises UserError, with the nearest values, for a filter value that no record has.
     """
     tables = tuple(map(table_name, request.table))
     filters = (
@@ -214,13 +214,13 @@ def _row(record: Record) -> dict[str, Any]:
             row |= {f"{name}.{key}": each for key, each in value.items()}
         else:
             row[name] = "+".join(map(str, value)) if isinstance(value, list) else value
-    # Of the others, as lists by client, nothing fits into a row.
+    # Other extras, such as lists by client, do not fit into a row.
     figures = {name: value for name, value in record.extras.items() if isinstance(value, (int, float))}
     return row | {f"extras.{name}": value for name, value in figures.items()}
 
 
 def _score_name(name: str) -> str:
-    """The column of a score: the round's selection by another rule is no score of its own."""
+    """Column of a score; a score in the round selected by another rule is `NAME.selected_by_RULE`."""
     for rule in SELECTED_BESIDES:
         ending = f"_{rule.replace('-', '_')}"
         if name.endswith(ending):
@@ -241,11 +241,11 @@ def axes(rows: str, columns: str) -> tuple[str, str]:
 def averaged(
     results: Results, rows: str, columns: str, values: str
 ) -> tuple[pandas.DataFrame, list[str], pandas.DataFrame]:
-    """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; the levels,
-    `rows` and every setting or option that differs within a row and column, or within what is compared and
-    must be alike there; and the frame of the results, in which options that are levels are text.
+    """Return `mean`, `std` and `runs` of a figure over seeds, by levels and column; the levels; the frame.
 
-    Raises UserError without a result, for a column that the frame lacks, for one that is both rows and
+    Levels are `rows` and every setting or option that differs within a row and column, or that differs within
+    a comparison and must be alike there. In the frame of the results, options that are levels are text.
+    Raises UserError without a result, for a column that the frame lacks, for one column as both rows and
     columns, and for values that are text.
     """
     if not results.records:
@@ -263,12 +263,12 @@ def averaged(
     rival, apart = axes(rows, columns)
     unlike = set(_varying(frame, [rows, columns]))
     if competes(rival):
-        # In the order of a cell's settings.
         aside = (rival, *_OF_THE_MEASUREMENT)
         unlike |= {name for name in _varying(frame, [apart]) if not (competes(name) or name in aside)}
+    # In the order of a cell's settings.
     levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike - {columns})]
     for name in _varying_options(results, frame, [*levels, columns]):
-        # Of methods that have no such option nothing is said.
+        # Empty for methods without the option.
         frame[name] = frame[name].astype(str).where(frame[name].notna(), "")
         levels.append(name)
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
@@ -284,8 +284,8 @@ def across(values: pandas.Series) -> pandas.DataFrame:
 
 
 def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
-    """Add a content hash to the names of different graphs with one name. For a built-in method the hash is
-    the graph's alone.
+    """Add a content hash to the names of different graphs that share a name. Records with a built-in method
+    and partition tell graphs apart: their hash covers only the graph.
     """
     digests: dict[str, set[str]] = {}
     for cell in (record.cell for record in results if record.cell.files):
@@ -297,7 +297,7 @@ def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
 
 
 def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
-    """The settings of cells that differ within a group of `given`, seeds aside."""
+    """Settings of cells, except seeds, that differ within a group of `given`."""
     aside = ("seed", "options", *OUTSIDE_KEY, *given)
     settings = [item.field.name for name, item in FIELDS.items() if name not in aside]
     counts = frame.groupby(given, dropna=False)[[name for name in settings if name in frame]].nunique(
@@ -307,11 +307,11 @@ def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
 
 
 def _varying_options(results: Results, frame: pandas.DataFrame, given: list[str]) -> list[str]:
-    """The options, as `options.mu`, that cells of one method set differently within a group of `given`: a
-    table gives a method options that its name does not say, and may have given it others before."""
+    """Options, as `options.mu`, that differ within a group of `given`. A table may set options that the
+    method's name does not show, and may have set others before."""
     import pandas
 
-    # As cells choose them: one at its default is not in records from before there was that option.
+    # Only options set by the cell: a record older than an option lacks even the option's default.
     chosen = [{f"{OPTIONS}{name}": value for name, value in record.cell.options} for record in results]
     options = pandas.DataFrame(chosen, index=frame.index)
     if not (names := [name for name in options if name not in given]):

@@ -13,16 +13,16 @@ from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import Protocol
 
 SECONDS = "seconds of another machine"
-"""Why no time is compared."""
+"""Reason why times are not compared."""
 
 
 def why_not(metric: str, figure: Figure) -> str:
-    """Why no run here can answer a figure; empty where one can."""
+    """Return why no run here can answer a figure; empty if one can."""
     return figure.cannot or SECONDS * agreement.is_seconds(metric)
 
 
 def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
-    """The verdict on a score of a row and a printed figure that it answers."""
+    """Return the verdict on a row's score compared with a printed figure that it answers."""
     score = row.scores.get(metric)
     if reason := why_not(metric, figure):
         return Verdict(CANNOT, reason=reason)
@@ -40,9 +40,9 @@ def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
 def gain_of(
     protocol: Protocol, row: Row, others: Iterable[Row], metric: str, figure: Figure
 ) -> Verdict | None:
-    """The verdict on the gain of a row over the baseline of the printed table, paired by seed.
+    """Return the verdict on a row's gain over the baseline of the printed table, paired by seed.
 
-    None for the baseline itself, where no baseline is printed, and for scores that are no accuracies.
+    None for the baseline itself, without a printed baseline, and for scores not in points or already gains.
     """
     if (
         not agreement.is_in_points(metric)
@@ -81,8 +81,8 @@ NOT_DRAWN = ("attribute", "file", "planted")
 
 
 def is_drawn_once(row: Row) -> bool:
-    """Whether all seeds share one draw of the clients: because they are told to, or because the scheme draws
-    none, as METIS does not where clients are few nodes. Their spread tells nothing of other clients."""
+    """Whether all seeds share one draw of the clients, by a fixed data seed or because every draw is the same
+    (METIS with few nodes per client). Their spread then says nothing about other clients."""
     if row.cell.data_seed >= 0 or row.cell.partition.name in NOT_DRAWN or len(row.records) < 2:
         return row.cell.data_seed >= 0
     first, *others = (getattr(record.outcome, "partition_statistics", {}) for record in row.records)

@@ -17,9 +17,9 @@ GAIN = "gain_over_"
 CHANGE = "change_from_"
 """Prefix of a difference to the same method on another partition, in points."""
 COMMUNICATION = "communication_pct_of_"
-"""Prefix of a share of another method's bytes."""
+"""Prefix of bytes in percent of another method's."""
 MODEL_SIZE = "model_size_pct"
-"""The share of the whole model that is in use."""
+"""Share of the whole model that is in use, in percent."""
 WHOLE_MODEL = "fedavg"
 """The method that sends the whole model, and nothing else, in every round."""
 PERCENT = "%"
@@ -32,9 +32,9 @@ _SAID_SAME = "same_as_fedavg"
 _SAME_LOSS = 2e-4
 """Relative tolerance of losses, which are stored to four decimals; rounding grows over the rounds."""
 _SAME_SCORE = 0.5
-"""Tolerance in points: rounding moves single test nodes."""
+"""Tolerance in points: rounding may change the prediction of single test nodes."""
 _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
-"""Prefixes of scores of which more is better; no other is a contest."""
+"""Prefixes of scores for which more is better; methods do not compete on any other score."""
 
 
 def unit_of(metric: str) -> str:
@@ -44,7 +44,7 @@ def unit_of(metric: str) -> str:
 
 
 def heading_of(metric: str) -> str:
-    """The heading of its column."""
+    """Column heading of a score."""
     if metric.startswith(GAIN):
         return f"gain over {metric.removeprefix(GAIN)}"
     if metric.startswith(CHANGE):
@@ -63,9 +63,9 @@ def more_is_better(metric: str) -> bool:
 
 
 def value_of(record: Record, metric: str) -> float | None:
-    """One score of a record, in percent, or a number of its extras or its partition's statistics;
-    `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
-    the clients' test scores. Seconds of a run that shared its core say nothing: None."""
+    """Return one score of a record in percent, or a number of its extras or its partition's statistics.
+    `NAME@roundR` is read from the test curve, or from the extras of every round; `NAME@clientsA-B` is the
+    mean of these clients' test scores. Seconds of a run that shared its core are None."""
     if is_seconds(metric) and (record.result.core_share or ALONE) < ALONE:
         return None
     name, at, span = metric.partition(AT_CLIENTS)
@@ -86,8 +86,8 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
-    """Scores named by a table that none of its `records` has, each with similar names there. Methods may
-    report any score, so a name alone cannot be checked."""
+    """Return the scores that a table names and none of its `records` has, each with similar names in them.
+    Only records can confirm a name, since methods may report any score."""
     reported = {
         name
         for record in records
@@ -108,7 +108,7 @@ def _kept(record: Record) -> str:
 
 
 def bytes_sent(record: Record) -> float | None:
-    """Both ways, a round, one-off exchanges spread over the rounds; None where nothing is sent."""
+    """Bytes per round in both directions, one-off exchanges spread over the rounds; None if none are sent."""
     sent = record.bytes
     total = sent.get("up", 0.0) + sent.get("down", 0.0) + sent.get("once", 0.0) / max(record.rounds, 1)
     return total or None
@@ -120,16 +120,16 @@ def model_sent(record: Record) -> float | None:
 
 
 def share_if_whole(own: float, whole: float) -> float | None:
-    """The share in percent of the whole model's bytes; None where the two differ: fewer bytes may be of a
-    part that is kept back, more of what goes beside the model."""
+    """Share of the whole model in percent (100) if as many bytes are sent, else None: fewer bytes may mean
+    that a part of the model stays local, more that other data are sent with it."""
     return 100 * own / whole if own == whole else None
 
 
 def was_fedavg(record: Record, fedavg: Record | None) -> bool:
     """Whether the run did nothing beyond FedAvg: its curves are those of `fedavg`, within rounding.
 
-    `fedavg` is FedAvg's record of the same cell settings and seed. Without one only an earlier record's own
-    word counts.
+    `fedavg` is FedAvg's record of the same cell settings and seed. Without it only the entry in an earlier
+    record counts.
     """
     if _SAID_SAME in record.extras:
         return bool(record.extras[_SAID_SAME])
@@ -150,8 +150,8 @@ def _agree(one: Record, other: Record, curve: str, relative: float, absolute: fl
 
 
 def with_spread(mean: float, std: float | None, *, by_spread: bool = False) -> str:
-    """`mean ± std`, two decimals each, or those that two digits of the spread leave; the mean alone where
-    there is no spread."""
+    """Return `mean ± std` with two decimals, or with those of two significant digits of `std` (`by_spread`);
+    only the mean if there is no spread."""
     if std is None:
         return f"{mean:.2f}"
     decimals = 2 - sum(std >= limit for limit in (0.995, 9.95)) if by_spread else 2

@@ -1,23 +1,23 @@
 """Tests of claims: the difference of two sides, paired by seed, against a margin.
 
-One comparison is the differences of two sides over the seeds that both have. By the t distribution of their
-mean it has two one-sided p-values, that of holding and that of failing:
+A comparison tests the differences of two sides over their common seeds. The t distribution of the mean
+difference gives two one-sided p-values, one for holding and one for failing:
 
-- higher: the difference is above the margin m; lower: it is below −m. m may be negative: no more than |m|
-  worse;
-- equal: it lies inside ± m, by two one-sided tests (Schuirmann 1987); it fails outside ± m.
+- higher: the difference is above the margin m; lower: it is below −m. A negative m allows the difference to
+  be up to |m| worse;
+- equal: it is inside ±m, by two one-sided tests (Schuirmann 1987); it fails outside ±m.
 
-A comparison holds, or fails, where that p-value is at most 5 %: where its 90 % interval lies on that side.
+A comparison holds, or fails, if that p-value is at most 5 %, that is, if its 90 % interval is on that side.
 Both allow for several looks at the seeds (`sequential`).
 
-A claim has columns, each with one comparison or several that must all hold (a method against every rival),
-and says in how many columns, k of n, it must hold. It holds where that many do, and fails where n − k + 1
-fail; both are tests of a partial conjunction (Benjamini and Heller 2008): the k-th smallest of n p-values,
-n − k + 1 times. So one noisy column of a hundred does not refute a claim on all, and luck in one does not
-prove a claim on some.
+A claim has n columns. Each column has one or several comparisons (a method against every rival), which must
+all hold. The claim says how many columns, k, must hold: it holds if k do, and fails if n − k + 1 fail. Both
+are tests of a partial conjunction (Benjamini and Heller 2008): the p-value for k of n is n − k + 1 times the
+k-th smallest. So one noisy column of a hundred does not refute a claim on all, and luck in one does not prove
+a claim on some.
 
-Some claims are of several contrasts, m of them, each with columns of its own: such a claim holds where all
-hold (the largest of their p-values), and fails where one does (m times the smallest).
+A claim of m contrasts, each with its own columns, holds if all of them hold (their largest p-value), and
+fails if one fails (m times the smallest).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ DIRECTIONS = (HIGHER, LOWER, EQUAL)
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides over the seeds that both have."""
+    """Difference of two sides over their common seeds."""
 
     difference: float
-    """The mean, ours minus theirs."""
+    """Mean of ours − theirs."""
     interval: tuple[float, float] | None
-    """The 90 % interval; None where the seeds tell no spread."""
+    """90 % interval of the mean; None for a single seed."""
     holds: float
-    """p-value; 1 where the seeds tell no spread."""
+    """p-value of holding (below, of failing); 1 if the seeds cannot decide."""
     fails: float
     seeds: int
 
     @property
     def word(self) -> str:
-        """The verdict on this comparison alone."""
+        """The verdict on this comparison."""
         return _word(self.holds, self.fails)
 
 
@@ -71,9 +71,9 @@ def varies(values: Mapping[int, float]) -> bool:
 
 
 def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison | None:
-    """Compare the two sides by these differences; None if there are none. Fewer than three decide nothing.
+    """Compare the two sides by these differences; None if there are none.
 
-    Differences without any spread are exact: of two runs that are one, or of bytes.
+    Fewer than LEAST decide nothing, except two or more equal ones: these are exact (identical runs, bytes).
     """
     if not differences:
         return None
@@ -89,21 +89,20 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
 
 
 def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
-    """p-values of holding and of failing, for a number of differences with this mean and standard
-    deviation."""
+    """p-values of holding and of failing, for `count` differences with this mean and `spread`."""
 
     def beyond(bound: float, sign: int) -> float:
         """The p-value of the mean being above (1) or below (-1) the bound."""
         distance = sign * (mean - bound)
         if spread == 0:
-            # Scores that differ by the bound itself seldom do so to the last digit.
+            # A difference that equals the bound rarely does so to the last digit.
             return 0.0 if distance > ROUNDING * max(abs(mean), abs(bound)) else 1.0
         return p_value(distance, spread / math.sqrt(count), count - 1, count)
 
     if direction == EQUAL:
         return max(beyond(-margin, 1), beyond(margin, -1)), min(beyond(margin, 1), beyond(-margin, -1))
     sign = 1 if direction == HIGHER else -1
-    # Both are 1 where every difference is the margin itself.
+    # Both are 1 if every difference equals the margin.
     return beyond(sign * margin, sign), beyond(sign * margin, -sign)
 
 
@@ -113,7 +112,7 @@ def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
 
 
 def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> str:
-    """The verdict on a claim, from the columns of each of its contrasts and in how many it must hold."""
+    """The verdict on a claim, from each contrast's columns and the number of them that must hold."""
     found = p_values(contrasts)
     return NOT_MEASURED if found is None else _word(*found)
 
@@ -121,7 +120,7 @@ def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]
 def p_values(
     contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]],
 ) -> tuple[float, float] | None:
-    """The p-values of a claim's holding and failing; None where nothing is measured."""
+    """The p-values of a claim holding and failing; None if nothing is measured."""
     found = [_contrast(columns, needed) for columns, needed in contrasts]
     measured = [values for values in found if values is not None]
     if not measured:
@@ -131,7 +130,7 @@ def p_values(
 
 
 def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> tuple[float, float] | None:
-    """The p-values of holding in `needed` of the columns, and of failing to; None where none is measured."""
+    """The p-values of holding in `needed` of the columns, and of failing; None if none is measured."""
     measured = [_column(column) for column in columns if any(column)]
     if not measured:
         return None

@@ -20,20 +20,20 @@ KINDS = ("curves", "cost", "ranks")
 BLOCK = ["dataset", "partition", "clients"]
 _METHOD = ["method", "backbone"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which the colour-blind can tell apart; with the styles 28 lines differ."""
+"""Palette of Okabe and Ito, safe for colour-blind readers; with the line styles it gives 28 lines."""
 _STYLES = ("-", "--", ":", "-.")
 NAMED = 6
-"""Points of a plot that are named, at most."""
+"""Largest number of points that are named in a plot."""
 
 
 class Results(Protocol):
-    """What is drawn: `analysis.frame.Results`."""
+    """Results to draw: `analysis.frame.Results`."""
 
     def frame(self) -> pandas.DataFrame:
-        """One row a record."""
+        """One row per record."""
 
     def curves(self) -> pandas.DataFrame:
-        """One row an evaluation."""
+        """One row per evaluation."""
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in the order of the frame."""
@@ -42,12 +42,11 @@ class Results(Protocol):
 def plot(results: Results, kind: str, axes: Axes | None = None) -> Axes:
     """Draw the results on `axes`, else on axes of a new figure, and return them.
 
-    `curves`: test score over rounds, the mean over seeds with ± one standard deviation. `cost`: score over
-    the megabytes that a client sends and receives, with the front. `ranks`: each method's rank on every graph
-    and its clients, with the mean, of the methods that more than half of these have; it needs two.
+    `curves`: test score over rounds, the mean over seeds ± one standard deviation. `cost`: score over the
+    megabytes that a client sends and receives, with the Pareto front. `ranks`: each method's rank on every
+    block (graph with its clients), and its mean rank; at least two methods with scores on most blocks.
 
-    Raises UserError for another kind, where there is nothing to draw, and for more curves than can be told
-    apart.
+    Raises UserError for another kind, if there is nothing to draw, and for too many curves to tell apart.
     """
     check_choice("plot", kind, KINDS)
     if axes is None:
@@ -60,7 +59,7 @@ def plot(results: Results, kind: str, axes: Axes | None = None) -> Axes:
 
 
 def _groups(frame: pandas.DataFrame) -> Iterator[tuple[str, pandas.DataFrame]]:
-    """Each method on each block, named by what differs among them."""
+    """Yield each method on each block, named by the settings that differ among them."""
     names = [*_METHOD, *BLOCK]
     shown = [name for name in names if name == "method" or frame[name].nunique() > 1]
     for key, rows in frame.groupby(names, sort=False):
@@ -101,13 +100,13 @@ def _cost(results: Results, axes: Axes) -> None:
     }
     best = ranking.front(points)
     axes.plot(*zip(*(points[name] for name in best), strict=True), drawstyle="steps-post", color="0.6")
-    # The front, then the best scores.
+    # Points of the front come first, then the best scores.
     named = sorted(points, key=lambda name: (name not in best, -points[name][1]))[:NAMED]
     for name, (spent, score) in points.items():
         axes.plot(spent, score, "o", color=_COLOURS[0] if name in best else "0.6")
         if name in named:
             axes.annotate(name, (spent, score), xytext=(4, 4), textcoords="offset points", fontsize="small")
-    # Linear near 0, where methods stand that send nothing.
+    # Linear near 0, for methods that send nothing.
     least = min((spent for spent, _ in points.values() if spent > 0), default=1.0)
     axes.set_xscale("symlog", linthresh=least)
     axes.set(xlabel="MB a client, whole run", ylabel="score, %")

@@ -1,5 +1,5 @@
-"""The public code of papers on our clients: which there are (codes.toml), their runs on disk
-(`results/authors/NAME.jsonl`, one line a run), and ours − theirs, paired by draw.
+"""Papers' public code on our clients: the list of codes (codes.toml), their runs on disk
+(`results/authors/NAME.jsonl`, one line per run), and the differences ours − theirs, paired by draw.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class PublicCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name on the command line and in records."""
     title: str
     repository: str
-    """Its address on GitHub."""
+    """Owner and name on GitHub."""
     entry: str
     """A file that every checkout has."""
     methods: tuple[str, ...]
-    """As the tables spell them."""
+    """Methods that the code can run, spelled as in the tables."""
     datasets: tuple[str, ...]
     tables: dict[str, tuple[int, ...]]
-    """Each with the numbers of clients that are run, all that it lists if empty."""
+    """Table → numbers of clients to run; empty for all that the table lists."""
     lacks: str = ""
     """Parts of its paper's tables that it cannot run here, and why."""
 
@@ -52,7 +52,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 CODES = {code.name: code for code in read_as(Path(__file__).with_name("codes.toml"), _File).code}
-"""By name."""
+"""Name → public code."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Run(msgspec.Struct, frozen=True):
     code: str
     """Name of the code: fedpub, fedspray or fedstruct."""
     commit: str
-    """Of the checkout."""
+    """Commit of the checkout."""
     key: str
     """Content key of our cell."""
     protocol: str
@@ -69,27 +69,27 @@ class Run(msgspec.Struct, frozen=True):
     partition: str
     clients: int
     method: str
-    """As our table spells it."""
+    """Method, spelled as in our table."""
     backbone: str
     seed: int
     data_seed: int
     metrics: dict[str, float]
-    """In percent, by our names, at the round that the code reports."""
+    """Our name of a metric → value in percent, at the round that the code reports."""
     rounds: Annotated[int, msgspec.Meta(ge=1)]
     seconds: float
-    """Training and evaluation, without loading and set-up."""
+    """Seconds of training and evaluation, without loading and set-up."""
     core_share: float
     """Processor seconds over wall-clock seconds: well below 1 for a run that shared its core."""
     environment: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Versions there, processor, threads."""
+    """Package versions of the code's environment, processor and number of threads."""
 
     @property
     def seconds_per_round(self) -> float:
-        """`seconds` over `rounds`."""
+        """Seconds of training and evaluation per round."""
         return self.seconds / self.rounds
 
     def to_json(self) -> str:
-        """One line. Raises UserError for a score that is no finite number."""
+        """Return the run as one line. Raises UserError for a non-finite number."""
         if not all(math.isfinite(value) for value in (*self.metrics.values(), self.seconds)):
             raise UserError(f"the authors' code returned {self.metrics}, not numbers")
         values = {**msgspec.structs.asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
@@ -97,22 +97,22 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class AuthorsRuns(Latest[Run]):
-    """The runs of one public code; of several of one cell and commit the latest counts."""
+    """Runs of one public code; the latest run of a cell and commit counts."""
 
     def __init__(self, results: Path, code: str) -> None:
         super().__init__(results / "authors" / f"{code}.jsonl", Run, attrgetter("key", "commit"))
 
     def done(self, key: str, commit: str) -> bool:
-        """Whether our cell has been run by that commit of theirs."""
+        """Whether our cell has been run with this commit of the code."""
         return any((run.key, run.commit) == (key, commit) for run in self.values())
 
     def add(self, run: Run) -> None:
-        """Append a run. Raises UserError for no result, StoreError if it cannot be written."""
+        """Append a run. Raises UserError for a non-finite number, StoreError if it cannot be written."""
         self.append(run.to_json())
 
 
 def load(results: Path) -> dict[str, list[Run]]:
-    """Key of our cell → the runs of the authors' code on its clients, the latest last; empty without records.
+    """Return key of our cell → runs of the authors' code on its clients, latest last; empty without records.
 
     Raises StoreError if a file cannot be read.
     """
@@ -129,7 +129,7 @@ TOLERANCE = 1.0
 
 @dataclass(frozen=True)
 class Pair:
-    """One draw run by both."""
+    """The authors' run and our record on the same draw."""
 
     run: Run
     record: Record
@@ -141,17 +141,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method of one code by one metric: every pair of the same settings that has it, over all places or at
-    one."""
+    """Comparison of one method of one code by one metric, over all pairs with the same settings that have the
+    metric, on all blocks or on one."""
 
     code: str
     method: str
     backbone: str
     metric: str
     place: Block | None = None
-    """None: over all."""
+    """Block of the pairs; None for all blocks."""
     deviations: str = ""
-    """Where our cells deviate from their table, as `rounds=100`; empty if they do not."""
+    """Settings in which our cells deviate from their table, as `rounds=100`; empty if none."""
     pairs: list[Pair] = field(default_factory=list)
 
     @property
@@ -171,8 +171,8 @@ class Comparison:
 
     @property
     def samples(self) -> list[list[Pair]]:
-        """The pairs of each place that has two draws or more; all as one sample where there are not two such
-        places."""
+        """Pairs of each block with at least two draws; all pairs as one sample if fewer than two blocks have
+        as many."""
         by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:
             run = pair.run
@@ -188,19 +188,19 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the mean difference is 0 to within ± TOLERANCE: of one sample by Student's interval over
-        its draws, of several by that of the mean of their means."""
+        """Verdict on whether the mean difference is within ± TOLERANCE of 0, by Student's interval over the
+        draws of one sample, or by the interval of the mean of several samples' means."""
         return judge_draws([replace(self, pairs=pairs).differences for pairs in self.samples], TOLERANCE)
 
     @property
     def seconds_per_round(self) -> float:
-        """Theirs, the mean over the pairs."""
+        """Their seconds per round, mean over the pairs."""
         return fmean(pair.run.seconds_per_round for pair in self.pairs)
 
     @property
     def speed(self) -> float | None:
-        """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
-        None if there is none such."""
+        """Ratio of their seconds per round to ours, mean over the pairs in which both runs had a core to
+        themselves; None without such a pair."""
         ratios = [
             pair.run.seconds_per_round / pair.record.seconds_per_round
             for pair in self.pairs
@@ -212,9 +212,8 @@ class Comparison:
 def on_same_clients(
     records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]
 ) -> Comparison | None:
-    """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
-    was not run on any, or does not give the metric. `runs` is by the key of our cell, of a code the latest
-    last."""
+    """Compare the authors' code with these records, repetitions of one cell, on the same clients. Return None
+    if it was not run on any of them or lacks the metric. `runs`: key of our cell → runs, latest last."""
     each = [(runs.get(record.key), record) for record in records]
     found = [Pair(same[-1], record) for same, record in each if same]
     pairs = [pair for pair in found if pair.has(metric)]
@@ -225,10 +224,10 @@ def on_same_clients(
 
 
 def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[Comparison]:
-    """Every method and metric that both have on the same draws: over all places, then at each; what was run
-    with a table's own settings before what deviates from them.
+    """Compare every method and metric that both have on the same draws, over all blocks and on each one.
 
-    `runs` are by the key of our cell; of its runs, the latest last, the latest of each code counts.
+    Cells with a table's own settings come before deviating ones, all blocks together before single blocks.
+    `runs`: key of our cell → runs, latest last; the latest run of each code counts.
     """
     tables = {run.protocol for found in runs.values() for run in found}
     rows = (row for board in boards if board.protocol.name in tables for row in board.rows)

@@ -31,7 +31,7 @@ class Figure:
     """Note in the list of figures."""
     place: Place = ("",) * 8
     runs: int = 1
-    """Number of runs in the mean; like the rest, as stated by the answering protocol."""
+    """Number of runs in the mean. The protocol that answers the figure states this field and those below."""
     drawn_once: bool = False
     baseline: str = ""
     cannot: str = ""
@@ -54,7 +54,7 @@ class Figure:
 
 @cache
 def figures() -> Mapping[Place, tuple[Figure, ...]]:
-    """Every printed figure by its place; those that share one differ in their notes."""
+    """Return place → printed figures; figures at one place differ in their notes."""
     found: dict[Place, tuple[Figure, ...]] = {}
     with FILE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -69,7 +69,7 @@ def figures() -> Mapping[Place, tuple[Figure, ...]]:
 def answered_figures(
     protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
 ) -> Iterator[Figure]:
-    """The printed figures that a cell of `protocol` answers, that of its own table first, in our unit."""
+    """Yield the printed figures that a cell of `protocol` answers, in our unit, its own table's first."""
     listed = protocol.has_partition(partition, dataset, method)
     for block in protocol.published:
         scheme = block.partition.get(partition)
@@ -86,7 +86,7 @@ def answered_figures(
             block.backbone.get(backbone),
             block.metric.get(metric),
         )
-        # A place with a None in it, a name that the paper does not print, has no figures.
+        # A None in the place is a name that the paper does not print: there is no figure.
         for figure in figures().get(place, ()):
             if figure.note.startswith(block.note):
                 yield replace(
@@ -100,9 +100,9 @@ def answered_figures(
 
 
 def precedence(protocol: Protocol, figure: Figure, draws_anew: bool) -> tuple[int, ...]:
-    """Which of several rows answers a figure, the greatest: the one whose data are drawn anew for every seed
-    before one that draws them once, then that of the figure's own table, then that of the table itself
-    rather than of one that gathers several."""
+    """Sort key of the rows that answer a figure; the greatest counts. Data drawn anew for every seed come
+    before data drawn once, then the figure's own table before others, then the table with fewer methods: one
+    with many gathers several tables."""
     return draws_anew, figure.source == protocol.own_table, -len(protocol.grid["method"])
 
 
@@ -115,14 +115,14 @@ def published_figure(
 
 
 def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: str) -> bool:
-    """Whether the partition has options that the table's has not: no printed figure answers for it."""
+    """Whether the partition has options that the table's lacks, so that it answers no printed figure."""
     named = {name for block in protocol.published for name in block.partition}
     varies = partition not in named and bare(partition) in named
     return varies and not protocol.has_partition(partition, dataset, method)
 
 
 def answerable(protocol: Protocol) -> int:
-    """How many printed figures the grid of `protocol` answers."""
+    """Number of printed figures that the grid of `protocol` answers."""
     return sum(
         published_figure(protocol, metric, *point) is not None
         for point in grid_points(protocol)
@@ -131,7 +131,7 @@ def answerable(protocol: Protocol) -> int:
 
 
 def grid_points(protocol: Protocol) -> Iterator[tuple[str, str, int, str, str]]:
-    """The values on `AXES` of every cell of the grid."""
+    """Yield the values on `AXES` of every cell of the grid."""
     for dataset in protocol.grid["dataset"]:
         for method in protocol.grid_for(dataset=dataset)["method"]:
             for partition, clients, backbone in protocol.points(dataset, method):

@@ -1,13 +1,13 @@
 """Methods ranked over graphs, with the uncertainty of the ranks.
 
-Ranks are taken on each block (a graph with its clients), of mean scores over draws. They are averaged over
-the blocks of a graph, then over graphs. Scores that are equal as printed are ties. The bootstrap is paired:
-every resample takes the same graphs and draws for all methods, and repeats each method's selection among its
-trials.
+Ranks are computed on each block (a graph with its clients) from mean scores over draws. They are averaged
+over the blocks of a graph, then over graphs. Scores that are equal as printed are ties. The bootstrap is
+paired: every resample takes the same graphs and draws for all methods, and repeats each method's selection
+among its trials.
 Intervals are Student's with the bootstrap's standard error, `t · √(G/(G−1)) · sd` for G graphs (Hesterberg,
-The American Statistician 2015: percentiles of few items are too narrow). Each holds for one method by
-itself. Methods are told apart by Nemenyi's critical difference (Demšar, JMLR 2006): it holds for all pairs
-together.
+The American Statistician 2015: percentiles of few items are too narrow). Each is valid for one method by
+itself. Methods are separated by Nemenyi's critical difference (Demšar, JMLR 2006), which is valid for all
+pairs together.
 
 Probability of improvement: Agarwal et al., NeurIPS 2021.
 """
@@ -29,7 +29,7 @@ LEAST_COVERAGE = 0.8
 LEVEL = 0.95
 RESAMPLES = 2000
 DIGITS = 2
-"""Of scores in percent, as they are printed."""
+"""Decimals of scores in percent, as printed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,12 @@ class Field:
 
     methods: tuple[str, ...]
     graphs: tuple[str, ...]
-    """Of each block."""
+    """Graph of each block."""
     scores: np.ndarray
     """(methods, blocks, draws), in percent; NaN where a run failed or is missing."""
     luck: np.ndarray | None = None
-    """(resamples, methods, blocks): by how much a score changes where the selection among trials is repeated
-    on a bootstrap of the trials (`selection_luck`); None where nothing was selected."""
+    """(resamples, methods, blocks): change of the score when the selection among trials is repeated on a
+    bootstrap of the trials (`selection_luck`); None if nothing was selected."""
 
     @property
     def coverage(self) -> np.ndarray:
@@ -51,7 +51,7 @@ class Field:
         return np.asarray(np.isfinite(self.scores).mean(axis=(1, 2)))
 
     def only(self, methods: Iterable[str]) -> Field:
-        """The field of these methods, in their present order."""
+        """Return the field with only these methods, in their present order."""
         wanted = {*methods}
         kept = [place for place, name in enumerate(self.methods) if name in wanted]
         names = tuple(self.methods[place] for place in kept)
@@ -74,7 +74,7 @@ class Rank:
     rank: Interval
     """Mean rank over graphs; 1 is best."""
     places: tuple[int, int]
-    """Best and worst place in the order where one graph is left out."""
+    """Best and worst place in the order when one graph is left out."""
     wins: int
     """Graphs on which no method ranks better."""
     gain: Interval
@@ -82,16 +82,16 @@ class Rank:
     over_local: Interval
     """Probability of improvement over LOCAL."""
     over_fedavg: Interval | None
-    """The same over FEDAVG; None where that is not in the field."""
+    """Probability of improvement over FEDAVG; None if FEDAVG is not in the field."""
     as_local: int
-    """Draws on which it has LOCAL's score, because its run failed or is missing."""
+    """Number of draws that have LOCAL's score because the run failed or is missing."""
 
 
 class Ranking:
     """The ranked methods of a field; those below LEAST_COVERAGE are left out."""
 
     def __init__(self, field: Field, seed: int = 0, resamples: int = RESAMPLES) -> None:
-        """Raises ValueError for a field without LOCAL or with a draw on which that has no score."""
+        """Raises ValueError for a field without LOCAL, or with a draw on which LOCAL has no score."""
         field = field.only(
             name for name, share in zip(field.methods, field.coverage, strict=True) if share >= LEAST_COVERAGE
         )
@@ -120,7 +120,7 @@ class Ranking:
         of_draws = generator.multinomial(draws, [1 / draws] * draws, size=(size, blocks)) / draws
         means = np.einsum("mbd,rbd->rmb", self._scores, of_draws)
         if self._luck is not None:
-            # What stands in for a failed run was not selected.
+            # LOCAL's score, which replaces failed runs, involves no selection.
             means += self._luck[generator.integers(len(self._luck), size=size)] * ~self._missing.all(axis=2)
         return of_graphs, of_draws, means
 
@@ -131,7 +131,7 @@ class Ranking:
 
     @cached_property
     def mean_ranks(self) -> np.ndarray:
-        """(methods,)."""
+        """(methods,), mean ranks over graphs."""
         return np.asarray(self.by_graph.mean(axis=1))
 
     @cached_property
@@ -175,7 +175,7 @@ class Ranking:
 
     @property
     def critical_difference(self) -> float:
-        """Of mean ranks, by Nemenyi: methods farther apart differ, all pairs counted."""
+        """Nemenyi's critical difference of mean ranks, valid for all pairs of methods together."""
         methods, graphs = len(self.methods), len(self.graphs)
         quantile = stats.studentized_range.ppf(LEVEL, methods, math.inf) / math.sqrt(2)
         return float(quantile * math.sqrt(methods * (methods + 1) / (6 * graphs)))
@@ -202,7 +202,7 @@ class Ranking:
     def _intervals(
         self, values: np.ndarray, resampled: np.ndarray, least: float = -math.inf, most: float = math.inf
     ) -> list[Interval]:
-        """Of figures, (methods, blocks) and (resamples, methods, blocks), averaged over graphs."""
+        """Intervals over graphs, from (methods, blocks) `values` and (resamples, methods, blocks) ones."""
         found = (values @ self._over_blocks).mean(axis=1)
         count = len(self.graphs)
         if count == 1:
@@ -222,8 +222,8 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
 def selection_luck(
     validation: Sequence[float], test: Sequence[float], generator: np.random.Generator, resamples: int
 ) -> np.ndarray:
-    """(resamples,): the test score of the trial selected on a bootstrap of the trials, less that of the trial
-    selected. Both lists are of all trials, −inf in `validation` for those that were not carried on."""
+    """(resamples,): test score of the trial selected on a bootstrap of the trials, minus that of the selected
+    trial. Both lists cover all trials; `validation` is −inf for trials that were not promoted."""
     scored = np.asarray(validation, dtype=float)
     order = np.argsort(-scored, kind="stable")
     order = order[np.isfinite(scored[order])]
@@ -234,13 +234,13 @@ def selection_luck(
     place[order] = np.arange(len(order))
     drawn = place[generator.integers(len(scored), size=(resamples, len(scored)))].min(axis=1)
     tests = np.asarray(test, dtype=float)
-    # A resample without any trial that was carried on keeps the selection.
+    # A resample without any promoted trial keeps the selection.
     chosen = order[np.where(drawn < len(order), drawn, 0)]
     return np.asarray(tests[chosen] - tests[order[0]])
 
 
 def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The names that no other beats in both cost (less is better) and score, by rising cost."""
+    """Return the names on the Pareto front of cost (less is better) and score, by rising cost."""
     found, best = [], -math.inf
     for name, (_, score) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
         if score > best:

@@ -22,7 +22,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value, parse_name
 
 POINTS = 25
-"""Of a curve that is drawn, at most."""
+"""Largest number of points of a drawn curve."""
 DEFAULTS = {name: FIELDS[name].default for name in SETTINGS}
 
 
@@ -42,29 +42,29 @@ class Row:
     """Repetitions of one cell over seeds."""
 
     cell: Cell
-    """That of the first record; the others differ in their seed."""
+    """Cell of the first record; the others differ only in their seed."""
     method: str
-    """As the table spells it."""
+    """Method, spelled as in the table."""
     deviations: str
-    """Where the cell deviates from its protocol, an earlier version included; empty if it does not."""
+    """How the cell deviates from its protocol, an earlier version included; empty if it does not."""
     records: tuple[Record, ...]
-    """One a seed, by seed."""
+    """One record per seed, sorted by seed."""
     scores: Mapping[str, Score] = field(default_factory=dict)
     outdated: tuple[str, ...] = ()
-    """See `outdated_parts`: the present code would give other figures."""
+    """Parts with a changed version (`outdated_parts`): the present code would give other figures."""
     chosen: tuple[str, ...] = ()
-    """See `Protocol.chosen_for`; empty for a row that deviates, which has settings of its own."""
+    """Choices made on the table (`Protocol.chosen_for`); empty for a row that deviates or is outdated."""
     same_as_fedavg: int = 0
     """Number of its runs that did nothing beyond FedAvg."""
 
     @property
     def block(self) -> Block:
-        """Dataset, partition and clients, which make a table."""
+        """Dataset, partition and number of clients; each block is a table of its own."""
         return self.cell.block
 
     @property
     def backbone(self) -> str:
-        """The network behind the method."""
+        """Name of the backbone."""
         return self.records[0].backbone
 
     @property
@@ -83,12 +83,12 @@ class Row:
 
     @property
     def seconds_per_round(self) -> float:
-        """Training and evaluation, a round."""
+        """Seconds of training and evaluation per round, mean over seeds."""
         return statistics.fmean(record.seconds_per_round for record in self.records)
 
     @property
     def seconds(self) -> float:
-        """Set-up, training and evaluation."""
+        """Seconds of set-up, training and evaluation, mean over seeds."""
         return sum(self.mean("seconds", name) for name in ("setup", "train", "evaluate"))
 
     @property
@@ -115,12 +115,12 @@ class Leaderboard:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """See `make_rows`."""
+        """The rows of these records (`make_rows`)."""
         return make_rows(self.protocol, self.records)
 
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
-    """One row per cell without its seed, in the order of the protocol's grid."""
+    """Return one row of successful records per cell without its seed, in the order of the protocol's grid."""
     groups: dict[str, dict[int, Record]] = {}
     for record in records:
         if record.status == OK:
@@ -144,15 +144,15 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
 
 
 def _draft(protocol: Protocol, row: Row) -> Row:
-    """The row without its scores."""
+    """Return the row with its deviations and choices, still without scores."""
     deviations, outdated = _deviations(protocol, row), outdated_parts(row.cell)
     chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
     return replace(row, deviations=deviations, outdated=outdated, chosen=chosen)
 
 
 def _without_replaced(drafts: Iterable[Row]) -> list[Row]:
-    """The rows without those of an earlier version whose place a current row has, with their deviations
-    or with none; those that stay say what they are."""
+    """Drop rows of an earlier version if a current row has the same place and the same deviations or none.
+    The remaining ones are marked as an earlier version in their deviations."""
     current: dict[tuple[Any, ...], set[str]] = {}
     for row in drafts:
         if not row.outdated:
@@ -172,13 +172,13 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 
 def blocks_of(rows: Iterable[Row]) -> list[tuple[Block, list[Row]]]:
-    """Neighbouring rows of one block together."""
+    """Group neighbouring rows by block."""
     return [(block, list(members)) for block, members in groupby(rows, key=lambda row: row.block)]
 
 
 def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
-    """The scores that any of the rows holds: the protocol's, link prediction's, and those that rows named to
-    select their round."""
+    """Scores that any of the rows has: the protocol's, then that of link prediction, then those that select
+    the rows' rounds."""
     held = dict.fromkeys(metric for row in rows for metric in row.scores)
     return [
         *(metric for metric in protocol.scores if metric in held),
@@ -187,7 +187,7 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
 
 
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
-    """The winner among those that compete, if the metric is a contest."""
+    """Return the best of the rows that compete (`is_rival`); None if methods do not compete on the metric."""
     rivals = [row for row in rows if row.is_rival and metric in row.scores and metrics.more_is_better(metric)]
     return max(rivals, key=lambda row: round(row.scores[metric].mean, DECIMALS), default=None)
 
@@ -207,7 +207,7 @@ def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Sc
 
 
 def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
-    """The metric seed by seed."""
+    """Values of the metric, one per record of the row; empty if the metric does not apply."""
     if metric.startswith(metrics.GAIN):
         name = metric.removeprefix(metrics.GAIN)
         if row.method == name:
@@ -225,7 +225,7 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         name = metric.removeprefix(metrics.COMMUNICATION)
         return _against("method", name, row, others, metrics.bytes_sent, lambda own, base: 100 * own / base)
     if metric == metrics.MODEL_SIZE:
-        # Methods without masks do not count it; what they send tells.
+        # Methods without masks do not report it; it follows from what they send.
         return _against(
             "method", metrics.WHOLE_MODEL, row, others, metrics.model_sent, metrics.share_if_whole
         )
@@ -238,7 +238,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 
 def _idle(row: Row, fedavg: Row | None) -> int:
-    """How many runs did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
+    """Number of runs that did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
     if row.cell.method == metrics.WHOLE_MODEL:
         return 0
     base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
@@ -253,10 +253,10 @@ def _against(
     read: Callable[[Record], float | None],
     compare: Callable[[float, float], float | None],
 ) -> list[float | None]:
-    """Seed by seed, what `compare` makes of a figure and that of the row with another `value` on an axis,
-    under the same settings; a partition counts by its bare name too."""
+    """Compare each record's figure, seed by seed, with that of the row with the same settings and `value` on
+    the axis. A partition also matches by its bare name."""
     if row.outdated:
-        # The other stands on other draws, or is outdated too.
+        # The other row has other draws, or is outdated too.
         return []
     place = {**row.point, axis: value}
     base = {
@@ -271,7 +271,7 @@ def _against(
 
 
 def _deviations(protocol: Protocol, row: Row) -> str:
-    """Where settings, options and partition are not those that the protocol gives the row's cell."""
+    """List the settings, options and partition that differ from the protocol's for the row's cell."""
     expected = DEFAULTS | protocol.settings_for(**row.point)
     actual = row.cell.to_dict()
     found = [f"{name}={_plain(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
@@ -295,7 +295,7 @@ def _plain(value: Any) -> str:
 
 
 def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:
-    """By the grid's order on every axis, what the grid does not list last and by its name."""
+    """Sort key: the grid's order on every axis; values outside the grid come last, by name."""
     grid = protocol.grid_for(dataset=row.block[0])
     dataset, partition, backbone, method = (
         ([*grid[axis], row.point[axis]].index(row.point[axis]), row.point[axis])
@@ -305,8 +305,8 @@ def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:
 
 
 def mean_curve(records: Sequence[Record]) -> list[tuple[int, float]]:
-    """Round and test score in percent, the mean over the records that have the same rounds as the first; at
-    most `POINTS`, the last round among them; empty where no curve is on record."""
+    """Return (round, test score in percent), mean over the records with the same rounds as the first. At most
+    `POINTS` points, the last round among them; empty if the first record has no curve."""
     rounds = records[0].curve.get("round", []) if records else []
     curves = [each.curve.get("test", []) for each in records if each.curve.get("round", []) == rounds]
     kept = sorted({round(place * (len(rounds) - 1) / (POINTS - 1)) for place in range(POINTS)})
@@ -319,7 +319,7 @@ def mean_curve(records: Sequence[Record]) -> list[tuple[int, float]]:
 
 
 def clients_of(rows: Iterable[Row]) -> dict[Block, dict[str, float]]:
-    """Block → statistics of its clients (`datasets.partition.statistics`), the mean over the draws of its
+    """Return block → statistics of its clients (`datasets.partition.statistics`), mean over the draws of the
     first row that has them."""
     found: dict[Block, dict[str, float]] = {}
     for row in rows:

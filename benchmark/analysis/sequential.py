@@ -1,7 +1,7 @@
 """Intervals and p-values that stay valid when seeds are added until a figure is decided.
 
-Figures are looked at with 3, 5 and 10 seeds, and no more are run once one is decided. Ordinary intervals then
-err too often: of no difference at all they find one in 7 to 10 of 100 cases instead of 5. The bounds here
+A figure is tested with 3, 5 and 10 seeds, and no more seeds are run once it is decided. Ordinary intervals
+then err too often: without any difference they find one in 7 to 10 of 100 cases instead of 5. The bounds here
 have the shape of O'Brien and Fleming (1979): with n of 10 seeds the interval is √(10/n) times as wide as an
 ordinary one, and the level is divided by `INFLATION`. They are repeated confidence intervals (Jennison and
 Turnbull 1989): each holds at every look. `tests/benchmark/analysis/test_sequential.py` simulates the errors.
@@ -17,9 +17,9 @@ from scipy.special import stdtr, stdtrit
 ALPHA = 0.05
 """Probability of each wrong decision, over all looks."""
 LEVEL = 1 - 2 * ALPHA
-"""Of the interval that is shown, whose ends are one-sided bounds at `ALPHA`."""
+"""Level of the shown interval, whose ends are one-sided bounds at `ALPHA`."""
 LOOKS = (3, 5, 10)
-"""Numbers of seeds at which a figure is looked at."""
+"""Numbers of seeds at which a figure is tested."""
 INFLATION = 1.5
 """Factor of a p-value for several looks: the least, in steps of 0.1, that keeps every simulated error at
 `ALPHA`."""
@@ -41,7 +41,7 @@ def half_width(error: Any, freedom: Any, seeds: Any, alpha: float = ALPHA) -> An
 
 
 def p_value(distance: float, error: float, freedom: float, seeds: int) -> float:
-    """One-sided p-value, over all looks, of a mean that lies `distance` on the side to be shown."""
+    """One-sided p-value, over all looks, of a mean that is `distance` beyond the bound to be shown."""
     if error == 0:
         return 0.0 if distance > 0 else 1.0
     statistic = distance / (error * float(width(seeds)))

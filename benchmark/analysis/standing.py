@@ -1,9 +1,9 @@
-"""The methods of one block beside each other: ranks with intervals, gains over Local, cost a client.
+"""Compare the methods of one block: ranks with intervals, gains over Local, cost per client.
 
-A rank has an interval: a method stands below every method that is surely better and above every one that is
-surely worse, where the difference, paired by seed, holds at 5 % (`paired`). Each pair is judged by itself:
-nothing is corrected for their number. Settings are those of the block's table, which tuned some methods more
-than others: a ranking under equal tuning is the arena's.
+A rank has an interval: a method ranks below every method that is surely better and above every one that is
+surely worse. Surely means that the difference, paired by seed, holds at 5 % (`paired`). Each pair is judged
+by itself, without correction for the number of pairs. Settings are those of the block's table, which tuned
+some methods more than others; the arena ranks methods under equal tuning.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fedsub.benchmark.spec.protocol import Protocol
 
 LOCAL = "local"
 MEGABYTES = (10, 100, 1000)
-"""Limits of what a client sends and receives in a run, among which a reader chooses."""
+"""Limits on the MB that a client sends and receives in a run; the reader chooses one."""
 BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
-"""Every budget: any; nothing but models leaves a client; at most so many MB a client."""
+"""All budgets: no limit; only models leave a client; at most so many MB per client."""
 _OF_MODELS = re.compile(
     r"^nothing$|parameters\b|^updates$|^controls$|encoder$|^gradient norms$|rounds alone$"
 )
-"""Parts of what a method exchanges that are its model, or a change of it."""
+"""Matches the parts of a method's exchanges that are its model or changes of it."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class Contender:
     leaves: str
     """What leaves a client, by name and size on a small graph."""
     ranks: Mapping[str, tuple[int, int]]
-    """Budget → best and worst rank that the seeds allow; without those that it does not keep. Empty for a
-    method that breaks privacy, which has no rank."""
+    """Budget that the method keeps → best and worst rank that the seeds allow. Empty for a method that breaks
+    privacy or exposes nodes: it has no rank."""
     beats: int
-    """How many of the ranked methods are surely worse."""
+    """Number of ranked methods that are surely worse."""
     gain: Comparison | None
-    """Over Local, paired by seed; None for Local and without it."""
+    """Gain over Local, paired by seed; None for Local itself and if Local was not run."""
     megabytes: float
-    """Sent and received by a client in a whole run, the mean over clients and seeds."""
+    """MB that a client sends and receives in a run, mean over clients and seeds."""
     seconds: float | None
-    """Of one core for a client in a whole run, the mean over the runs that had their core for themselves."""
+    """Core-seconds per client in a run, mean over the runs with a core to themselves; None without any."""
     authors: WithAuthors | None
     """The authors' own code on the same clients."""
 
@@ -69,12 +69,12 @@ class Contender:
 
 
 def models_only(exchanges: str) -> bool:
-    """Whether nothing but a model, or changes of it, leaves a client."""
+    """Whether only a model, or changes of it, leave a client."""
     return all(_OF_MODELS.search(part.strip()) for part in re.split(r",|;| and ", exchanges))
 
 
 def megabytes_of(records: Sequence[Record], clients: int) -> float:
-    """What a client sends and receives in a run, in 10⁶ bytes: the mean over clients and records."""
+    """Return the MB (10⁶ bytes) that a client sends and receives in a run, mean over clients and records."""
     sent = (
         (record.bytes.get("up", 0.0) + record.bytes.get("down", 0.0)) * record.rounds
         + record.bytes.get("once", 0.0)
@@ -86,15 +86,15 @@ def megabytes_of(records: Sequence[Record], clients: int) -> float:
 def standings(
     protocol: Protocol, rows: Sequence[Row], theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
 ) -> dict[Block, list[Contender]]:
-    """Block → its methods, the best mean first, those without a rank last.
+    """Return block → its methods, best mean first, methods without a rank last.
 
-    Without rows that deviate from the protocol, where some do not, and without blocks that have no score of
-    which more is better. `theirs` are the runs of the authors' code by the work of our cell.
+    Rows that deviate from the protocol are left out, unless all do. Blocks are left out if more is better for
+    none of their scores. `theirs`: key of our cell → runs of the authors' code.
     """
     contests = [metric for metric in metrics_of(protocol, rows) if more_is_better(metric)]
     held = [row for row in rows if contests and contests[0] in row.scores]
     blocks: dict[Block, list[Row]] = {}
-    # Where no row keeps to the protocol, as in a folder of trials, those that deviate are all there is.
+    # In a folder of trials every row may deviate: then all are shown.
     for row in [row for row in held if not row.deviations] or held:
         blocks.setdefault(row.block, []).append(row)
     return {block: _ordered(rows, contests[0], theirs) for block, rows in blocks.items()}
@@ -133,7 +133,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
 
 
 def _leaves(row: Row) -> tuple[str, str]:
-    """What leaves a client, as the method says and as the channel sees it."""
+    """What leaves a client, in the method's own words and by the channel's count."""
     if row.cell.method not in catalog.methods():
         return "unknown", "unknown"
     facts = catalog.describe(row.cell.method)
@@ -147,7 +147,7 @@ def _paired(one: Row, other: Row, metric: str) -> Comparison | None:
 
 
 def front(found: Iterable[Contender], cost: str = "megabytes") -> list[Contender]:
-    """The ranked methods that no other beats on both mean score and `megabytes` or `seconds`."""
+    """Return the ranked methods on the Pareto front of mean score and `cost` (`megabytes` or `seconds`)."""
     costed = {str(place): each for place, each in enumerate(found) if each.is_ranked}
     points = {
         name: (spent, each.score.mean)
@@ -158,8 +158,8 @@ def front(found: Iterable[Contender], cost: str = "megabytes") -> list[Contender
 
 
 def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:
-    """Ranked method → on how many blocks it is surely above Local, and on how many it was compared; the
-    method with most first."""
+    """Ranked method → number of blocks on which it is surely above Local, and number on which both were run;
+    the method with the most first."""
     found: dict[str, tuple[int, int]] = {}
     for each in (each for listed in blocks for each in listed if each.is_ranked and each.gain is not None):
         assert each.gain is not None
@@ -169,8 +169,8 @@ def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, i
 
 
 def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison | None]]:
-    """Method → its gain over Local in each block, None where it was not run; those that lack fewest blocks
-    first, then the best mean. Of several networks the first of the grid stands for the method."""
+    """Method → its gain over Local in each block, None if it was not run. Methods that lack the fewest blocks
+    come first, then the best mean. With several backbones, the first one listed in a block counts."""
     found: dict[str, list[Comparison | None]] = {}
     for place, listed in enumerate(blocks):
         for each in listed:

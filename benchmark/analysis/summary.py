@@ -1,5 +1,5 @@
-"""Counts of verdicts: by table, by tolerance, with false discoveries controlled, and those that come first on
-the site and in `results/README.md`.
+"""Counts of verdicts: by table, by tolerance, with the false discovery rate controlled, and the headline of
+the site and of `results/README.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedsub.benchmark.spec.schema import read_as
 
 @dataclass(frozen=True)
 class Count:
-    """Figures by verdict: of one printed table, or of several."""
+    """Counts of figures by verdict, for one printed table or several."""
 
     table: str
     printed: int
@@ -33,21 +33,21 @@ class Count:
     """Counts of levels with a setting chosen on their table."""
     gains: Counter[str]
     protocols: tuple[str, ...]
-    """Those that measure some of it."""
+    """Protocols that measure some of the figures."""
 
     @property
     def measured(self) -> int:
-        """How many have a verdict."""
+        """Number of figures with a verdict on their level."""
         return sum(self.levels[word] for word in agreement.VERDICTS)
 
     @property
     def gains_judged(self) -> int:
-        """How many gains have a verdict."""
+        """Number of gains with a verdict."""
         return sum(self.gains[word] for word in agreement.GAINS)
 
 
 def count(name: str, entries: Sequence[Entry]) -> Count:
-    """The verdicts on these figures, that of the authors' code first (`Entry.answer`)."""
+    """Count the verdicts on these figures; those of the authors' code take precedence (`Entry.answer`)."""
     levels = Counter(entry.answer[0] for entry in entries)
     return Count(
         name,
@@ -61,7 +61,7 @@ def count(name: str, entries: Sequence[Entry]) -> Count:
 
 
 def count_tables(entries: Sequence[Entry]) -> dict[str, list[Count]]:
-    """By paper, a count for each of its tables, in the order of their names."""
+    """Return paper → a count for each of its tables, papers by name and tables by number."""
     found: dict[str, list[Count]] = {}
     ordered = sorted(entries, key=lambda entry: _order(*entry.figure.place[:2]))
     for (paper, table), group in groupby(ordered, key=lambda entry: entry.figure.place[:2]):
@@ -82,8 +82,8 @@ def table_name(table: str) -> str:
 
 
 def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int, int]]:
-    """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither, against
-    print alone."""
+    """For each of `DELTAS`: points, share, and the numbers of measured levels that match, differ and do
+    neither, compared with the printed figures only."""
     judged = [entry for entry in entries if entry.level.word in agreement.VERDICTS]
     found = []
     for points, share in agreement.DELTAS:
@@ -96,8 +96,8 @@ def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int,
 
 
 def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
-    """Verdict → how many levels have it against print alone, and how many keep it with false discoveries
-    controlled over all levels that have a p-value."""
+    """Verdict → number of levels with it, compared with the printed figures only, and number that keep it
+    with the false discovery rate controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
     kept = {
         agreement.MATCHES: agreement.survives(level.p_matches or 0.0 for level in levels),
@@ -113,8 +113,8 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
 
 
 def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
-    """The verdicts of the authors' code on our clients: of all measured levels, and of those that cannot be
-    settled from print."""
+    """Count the verdicts of the authors' code on our clients: on all measured levels, and on those that
+    cannot be settled from print."""
     run = [entry for entry in entries if entry.authors is not None]
     unsettled = [entry for entry in run if entry.level.word == agreement.UNSETTLED]
     return {
@@ -124,7 +124,7 @@ def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
 
 
 class _Shown(msgspec.Struct, forbid_unknown_fields=True):
-    """What headline.toml chooses."""
+    """Content of headline.toml."""
 
     table: str
     block: Block
@@ -135,21 +135,21 @@ _SHOWN = read_as(Path(__file__).with_name("headline.toml"), _Shown)
 EVERY = _SHOWN.table
 """The table that has every method."""
 FIRST = _SHOWN.block
-"""The block that stands for the others where one is shown."""
+"""The block to show where there is room for one only."""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The numbers of the four findings; what records do not give is empty."""
+    """Numbers of the four headline findings; empty where records are missing."""
 
     above: Mapping[str, tuple[int, int]]
     """Method → blocks of `EVERY` on which it is surely above Local, and blocks where both were run."""
     authors: Comparison | None
-    """A method of a paper and its authors' own code: the one over most draws."""
+    """Comparison of a paper's method with its authors' own code: the one over most draws."""
     claims: Counter[str]
-    """Verdict → claims of the papers."""
+    """Verdict → number of claims of the papers."""
     levels: Counter[str]
-    """Verdict → printed figures."""
+    """Verdict → number of printed figures."""
     costs: Sequence[Contender]
     """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
@@ -160,8 +160,8 @@ def headline(
     findings: Iterable[Finding],
     words: Iterable[str],
 ) -> Headline:
-    """The headline of all tables' standings, the comparisons with the authors' code, the papers' claims and
-    the `words` of all printed figures."""
+    """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
+    the papers' claims and the verdicts (`words`) on all printed figures."""
     every = tables.get(EVERY, {})
     first = {each.row.method: each for each in every.get(FIRST, ())}
     overall = [

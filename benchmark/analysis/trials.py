@@ -1,4 +1,4 @@
-"""The trials of searches as rows: what each set, what it gave, and which settings mattered."""
+"""The trials of searches as rows: their settings and scores, and the importance of each setting."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 BLOCK = ("dataset", "partition", "clients")
 SCORES = ("first", "validation", "test")
 COLUMNS = (*BLOCK, "trial", "method", *SCORES, "best", "error")
-"""Of a row, beside its settings."""
+"""Columns of a row besides its settings."""
 LEAST_TRIALS = 5
-"""Below which nothing is said of importance."""
+"""Least number of trials for which importance is computed."""
 GAIN = "gain"
-"""Validation score of a trial's first rung, less the mean of its search."""
+"""Validation score of a trial's first rung, minus the mean of its search."""
 
 
 class Outcome(Standing):
@@ -30,7 +30,7 @@ class Outcome(Standing):
 
     @property
     def place(self) -> dict[str, Any]:
-        """Graph and clients."""
+        """Dataset, partition and number of clients."""
         return dict(zip(BLOCK, self.search.base.block, strict=True))
 
     @property
@@ -45,12 +45,12 @@ class Outcome(Standing):
 
     @property
     def best(self) -> dict[str, Any]:
-        """Keywords of `run` for the best trial: `method` with its options, and the settings found."""
+        """Keyword arguments of `run` for the best trial: `method` with its options, and settings."""
         method, settings = changes(self.search.base, self.search.trials[self.chosen])
         return {"method": method, **settings}
 
     def command(self, settings: Sequence[str] = ()) -> str:
-        """The command that runs the best trial, under the `settings` that all trials had."""
+        """Return the command that runs the best trial, with the `settings` that all trials had."""
         best = self.best
         method = best.pop("method")
         given = " ".join(("", *settings, *(f"{name}={text(value)}" for name, value in best.items())))
@@ -59,8 +59,8 @@ class Outcome(Standing):
 
     @property
     def points(self) -> pandas.DataFrame:
-        """One row a trial with a score of the first rung: GAIN, and every setting and option that was tuned;
-        `hidden` as `width` and `layers`."""
+        """One row per trial with a score of the first rung: GAIN, and every setting and option that was
+        tuned, with `hidden` as `width` and `layers`."""
         import pandas
 
         shared = {each.name: each.part for each in shared_dimensions()}
@@ -76,9 +76,9 @@ class Outcome(Standing):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row a trial: the method with its options as `--method` takes it; the settings that differ from
-        the defaults; validation score of the first rung and mean validation and test scores of all rounds,
-        in percent, None where it did not get so far; whether it is the best; why it failed."""
+        """One row per trial: the method with its options as `--method` takes it; the settings that differ
+        from the defaults; the validation score of the first rung and the mean validation and test scores of
+        the full runs, in percent (None if it did not get so far); whether it is the best; why it failed."""
         found = []
         for number, cell in enumerate(self.search.trials):
             method, settings = changes(self.search.base, cell)
@@ -92,14 +92,14 @@ class Outcome(Standing):
 
 @dataclass(frozen=True)
 class Trials:
-    """What `tune` returns: one outcome for each method on each graph and clients."""
+    """Result of `tune`: one outcome for each method on each block."""
 
     outcomes: tuple[Outcome, ...]
 
     def best(self, method: str = "", dataset: str = "", partition: str = "") -> dict[str, Any]:
-        """Keywords of `run` for the best trial: `method` with its options, and the settings found.
+        """Return keyword arguments of `run` for the best trial: `method` with its options, and settings.
 
-        Raises UserError unless the arguments, of which each may be left out, name exactly one search.
+        Raises UserError unless the arguments, of which each may be left out, match exactly one search.
         """
         given = {"method": method, "dataset": dataset, "partition": partition}
         wanted = {name: value for name, value in given.items() if value}
@@ -113,18 +113,18 @@ class Trials:
         return found[0].best
 
     def frame(self) -> pandas.DataFrame:
-        """One row a trial, as in `Outcome.rows`."""
+        """Return one row per trial, as in `Outcome.rows`."""
         import pandas
 
         return pandas.DataFrame([row for each in self.outcomes for row in each.rows])
 
     def importance(self) -> pandas.Series:
-        """See the function `importance`, of all trials together."""
+        """Return the importance of each setting over all trials together (function `importance`)."""
         return importance(self.outcomes)
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw parallel coordinates, a line a trial, and return the axes. Settings run from their least to
-        their greatest value by rank; colours are the quarters of GAIN."""
+        """Draw parallel coordinates, one line per trial, and return the axes. Each setting is shown by the
+        rank of its value; colours are the quarters of GAIN."""
         import pandas
 
         if axes is None:
@@ -139,7 +139,7 @@ class Trials:
 
 
 def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
-    """Setting → its share of what settings explain of GAIN, the largest first; without `own` of those alone
+    """Return setting → its share of the importance for GAIN, largest first; without `own` only for settings
     that all methods share.
 
     Permutation importance in a random forest (Breiman, Machine Learning 2001); empty for fewer than
@@ -162,7 +162,7 @@ def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
 
 
 def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
-    """All points as numbers, without what never varies; -1 for an option that a method lacks."""
+    """All points as numbers, without columns that never vary; -1 for an option that a method lacks."""
     import pandas
 
     points = pandas.concat([each.points for each in outcomes], ignore_index=True)
@@ -172,5 +172,5 @@ def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
 
 
 def text(value: Any) -> str:
-    """A setting's value as `--set` takes it."""
+    """Return a setting's value as `--set` takes it."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else format_value(value)

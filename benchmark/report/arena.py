@@ -1,4 +1,4 @@
-"""`arena.md` and `arena.json`: every method with the same budget."""
+"""Write `arena.md` and `arena.json`: every method with the same tuning budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedsub.methods.core import registry
 
 ARENA_JSON = "arena.json"
 FEW = 6
-"""Missing blocks or methods that are named; of more there is the number."""
+"""Largest number of missing blocks or methods that are named; of more only the number is given."""
 
 
 def write_arena(
@@ -33,11 +33,11 @@ def write_arena(
     asked: Sequence[str] = (),
     ran: Collection[Block] = (),
 ) -> list[Path]:
-    """Write both pages of all blocks and methods that have records; returns their paths.
+    """Write both pages for all blocks and methods with records; returns their paths.
 
-    `searches` and the methods `asked` are beside those of the arena's table; the request's cap counts for the
-    blocks that were `ran`. Without searches the last page's number of trials counts. Writes nothing where no
-    block is finished, and where no search was asked for and the page has methods that are not built in.
+    `searches` and the methods `asked` are added to those of the arena's table. The request's cap applies to
+    the blocks that `ran`. Without searches the number of trials is the last page's. Nothing is written if no
+    block is finished, or if the last page has plug-in methods and no searches are given.
     """
     results, before = request.results, arena_of(request.results) or {"entries": ()}
     if not searches:
@@ -74,14 +74,14 @@ def write_arena(
 
 
 def arena_of(results: Path) -> dict[str, Any] | None:
-    """What `write_arena` wrote as data; None without."""
+    """Return the content of `arena.json`; None without the file."""
     path = results / ARENA_JSON
     found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
     return found
 
 
 def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
-    """Write `arena.md` of what `arena.json` holds; returns its path."""
+    """Write `arena.md` from the content of `arena.json`; returns its path."""
     ranked = [row for row in found["ranking"] if not row["privacy"]]
     blocks, caps = by_block(found), {entry.get("cap") for entry in found["entries"]}
     return write_template(
@@ -99,7 +99,7 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
 
 
 def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict[Block, float]:
-    """Block → the largest cap under which its searches ran, as far as it is known; 0 is none."""
+    """Return block → the largest known cap under which its searches ran; 0 means no cap."""
     listed = [
         (tuple(each[axis] for axis in ("dataset", "partition", "clients")), each)
         for each in before["entries"]
@@ -113,7 +113,7 @@ def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict
 
 
 def _limit(caps: Collection[float | None]) -> str:
-    """What limits the searches, in words."""
+    """Return the limit on the searches in words."""
     if None in caps:
         return "a cap that is not on record"
     known = sorted(each or math.inf for each in caps if each is not None)
@@ -125,7 +125,7 @@ def _limit(caps: Collection[float | None]) -> str:
 
 
 def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
-    """The blocks and methods that the whole arena has beside these, in words."""
+    """Return the blocks and methods of the whole arena that are missing here, in words."""
     blocks, methods = (
         dict.fromkeys(cell.block for cell in whole),
         dict.fromkeys(cell.method for cell in whole),
@@ -142,7 +142,7 @@ def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
 
 
 def _scores(lines: Sequence[Mapping[str, Any]], ranked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of a block: Local, FedAvg and the best of the ranked methods."""
+    """Return a block's scores of Local, FedAvg and the best ranked method, with its name."""
     private = {row["method"] for row in ranked}
     means = {
         line["method"]: line["tuned"].mean for line in lines if line["tuned"] and line["method"] in private

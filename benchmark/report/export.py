@@ -1,9 +1,9 @@
 """Export of a table from records: LaTeX, Markdown, CSV or Parquet.
 
-In every block (a column, or a row where methods stand in the columns, with everything that was run alike) the
-best mean is bold, and so is every other mean that cannot be told from it: the two are compared by a paired
-one-sided t test over the seeds that both have, each of which draws clients and split, and the p values of a
-block are corrected by Holm (1979). What breaks privacy is no rival, as on the leaderboards.
+A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
+the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
+one-sided t test over common seeds, each with its own draw of clients and split; Holm (1979) corrects the
+block's p-values. Methods that break privacy do not compete, as on the leaderboards.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from fedsub.datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
 READ = (".tex", ".md")
-"""Endings of what people read, where methods have their papers' names."""
+"""Endings of formats for readers, in which methods have their papers' names."""
 DRAWN = (".pdf", ".svg", ".png")
-"""Endings of plots, whose files are called by what they show, as `curves.pdf`."""
+"""Endings of plots; the file's name says which plot, as `curves.pdf`."""
 LEVEL = 0.05
 MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
-"""Prefixes of figures of which less is better."""
+"""Prefixes of figures for which less is better."""
 RANK = "mean rank"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First letters of a cell that a spreadsheet runs as a formula."""
+"""First characters of a cell that a spreadsheet runs as a formula."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Table:
     """Means by row and column."""
 
     figures: pandas.DataFrame
-    """One row for each of both: their names, `mean`, `std`, `runs` (seeds), `rival` (whether it keeps to
-    privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
+    """One row for each row and column of the table: their names, `mean`, `std`, `runs` (seeds), `rival`
+    (whether it keeps privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
     levels: tuple[str, ...]
     """Columns of `figures` that name a row, the requested one first."""
     column: str
@@ -58,7 +58,7 @@ class Table:
     values: str
     """Name of the figure."""
     against: str = ""
-    """Row subtracted in the column `difference` of `figures`; empty for none."""
+    """Row that is subtracted in the column `difference` of `figures`; empty for none."""
 
     @property
     def note(self) -> str:
@@ -93,7 +93,7 @@ class Table:
 
     @property
     def ranked(self) -> bool:
-        """Whether rows have a mean rank: some column has a figure for each row."""
+        """Whether rows have a mean rank: at least one column has a figure for each row."""
         return bool(np.isfinite(self.mean_ranks(self._index())).any())
 
     def _index(self) -> pandas.Index:
@@ -101,7 +101,7 @@ class Table:
         return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
 
     def shown(self, bold: str, plain: str) -> pandas.DataFrame:
-        """The table as text: the forms are those of a bold and a plain `mean` and `std`."""
+        """Return the table as text; `bold` and `plain` are the format strings of a `mean` and `std`."""
         rows = self.figures
         text = [
             _cell(mean, std, bold if winner else plain)
@@ -121,7 +121,7 @@ class Table:
         return table.fillna("").rename_axis(columns=None)
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
-        """The mean rank of every row of the table; NaN where no column has a figure for each row."""
+        """Return the mean rank of every row of the table; NaN if no column has a figure for each row."""
         shared = [name for name in self.levels[1:] if not competes(name)]
         rows = self.figures[self.figures["rival"]]
         if rows.empty or self.across or not _sign(self.values):
@@ -141,10 +141,10 @@ def make_table(
     values: str = MAIN,
     against: str = "",
 ) -> Table:
-    """Means of every row and column, the best of each block marked; with `against` also how far each is from
-    that row.
+    """Make a table of the means of every row and column, the best of each block marked; with `against` also
+    the differences from that row.
 
-    Raises UserError for a column or row that records do not have, and where there is no result.
+    Raises UserError for a column or row that records do not have, and if there is no result.
     """
     results = Results(results.successes)
     if not results.records:
@@ -178,10 +178,10 @@ def make_table(
 
 
 def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
-    """Column of `values` (seeds by methods) → corrected p value of the test that the best column by its mean
-    is better; 1 of that column itself, NaN without two common seeds. Empty where nobody wins.
+    """Return column of `values` (seeds by methods) → corrected p-value of the test that the column with the
+    best mean is better; 1 for that column itself, NaN without two common seeds. Empty if `sign` is 0.
 
-    `sign`: 1 if more is better, -1 if less is, 0 if it is no contest.
+    `sign`: 1 if more is better, -1 if less is better, 0 if methods do not compete on the figure.
     """
     means = sign * values.mean()
     if not sign or means.isna().all():
@@ -193,8 +193,8 @@ def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
 
 
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
-    stay so."""
+    """Return the p-values corrected for their number, step down (Holm 1979). NaN means no test and stays
+    NaN."""
     ordered = pandas.Series(p_values, dtype=float).dropna().sort_values(kind="stable")
     corrected = (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax()
     return {**dict.fromkeys(p_values, float("nan")), **corrected.to_dict()}
@@ -212,14 +212,14 @@ def export(
     """Write the table to `path`, in the format that its ending names; returns the path.
 
     A file called `curves`, `cost` or `ranks` that ends in .pdf, .svg or .png is that plot of the results
-    (`Results.plot`), which the further arguments do not change.
+    (`Results.plot`); the further arguments do not apply to it.
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
-    replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name unless it is given
-    another. With `against` a further column says how far each row is above that one, on average.
+    replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name by default. With
+    `against` a further column shows by how much each row is above that one, on average.
 
-    Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and
-    where the file cannot be written.
+    Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and if
+    the file cannot be written.
     """
     path = Path(path)
     if path.suffix in DRAWN:
@@ -234,7 +234,7 @@ def export(
 
 
 def _draw(results: Results, path: Path) -> Path:
-    """Write the plot that the file is called by. Raises UserError for another name."""
+    """Write the plot that the file's name says. Raises UserError for another name."""
     if path.stem not in KINDS:
         raise UserError(
             f"cannot draw {path}: call the file {' or '.join(f'{kind}{path.suffix}' for kind in KINDS)}"
@@ -288,7 +288,7 @@ def _markdown(table: Table) -> bytes:
 
 
 def _csv(table: Table) -> bytes:
-    """A line for each row and column; text that a spreadsheet would run as a formula is quoted."""
+    """Return a line for each row and column; text that a spreadsheet would run as a formula is quoted."""
     return str(table.figures.map(_quoted).to_csv(index=False)).encode()
 
 
@@ -312,7 +312,7 @@ def _sign(values: str) -> int:
 
 
 def _p_value(pairs: np.ndarray) -> float:
-    """Of a paired t test of the first column, (seeds, 2), being greater; NaN with less than two pairs."""
+    """p-value of a paired t test, (seeds, 2), that the first column is greater; NaN below two pairs."""
     if len(pairs) < 2:
         return float("nan")
     difference = pairs[:, 0] - pairs[:, 1]
@@ -322,7 +322,7 @@ def _p_value(pairs: np.ndarray) -> float:
 
 
 def _rounded(value: object) -> object:
-    """A setting as it is shown: 0.30000000000000004 as 0.3."""
+    """Return a setting as it is shown: 0.30000000000000004 as 0.3."""
     try:
         number = float(value) if isinstance(value, (str, float)) else None
     except ValueError:
@@ -349,18 +349,18 @@ def export_records(
     titles: Mapping[str, str],
     against: str = "",
 ) -> Path:
-    """Write the table of the records that the request chooses, without those of earlier versions.
+    """Write the table of the records that the request selects, without records of earlier versions.
 
     Raises UserError as `export`, `select` and `Records.of_tables`."""
     records = {record.key: record for record in stored.of_tables(request.table)}
     chosen = select(Results(tuple(records.values())), replace(request, table=()))
     current = [record for record in chosen if not outdated_parts(record.cell)]
-    # Rows and columns stand in the order in which they are asked for.
+    # Rows and columns have the order of the request.
     current.sort(key=lambda record: _place(request.dataset, str(record.cell.dataset)))
     current.sort(key=lambda record: _place(request.method, record.cell.variant))
     return export(Results(tuple(current)), path, rows, columns, titles=titles, against=against)
 
 
 def _place(asked: Sequence[str], name: str) -> int:
-    """Position of a name, or of its bare form, among the requested ones; last if it is not there."""
+    """Return the position of a name, or of its bare form, among the requested ones; last if absent."""
     return next((place for place, each in enumerate(asked) if each in (name, bare(name))), len(asked))

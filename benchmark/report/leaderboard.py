@@ -1,5 +1,5 @@
-"""The page of a protocol, methods by places, each figure with the printed one; and the notes that a terminal
-shows too."""
+"""The Markdown page of a protocol: methods by blocks, measured and printed figures; and the notes that the
+terminal shows too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NONE_JUDGED = "None of the published figures is judged: reproduction.json says w
 
 
 def remarks(leaderboard: Leaderboard) -> list[str]:
-    """Footnotes, counts of verdicts and of failures."""
+    """Return the footnotes and the counts of verdicts and of failures."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     said = ["No finished cell yet."]
     if rows:
@@ -52,9 +52,9 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
 
 
 def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
-    """A row's name with its marks and deviating settings; unless `whole` without what holds for one block
-    alone: that settings were chosen, and how many of its runs did nothing beyond FedAvg."""
-    # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
+    """Return a row's name with its marks and deviating settings. Without `whole`, leave out what holds for
+    one block only: whether settings were chosen, and how many runs did nothing beyond FedAvg."""
+    # Two states of a plug-in method or graph have the same name: the digest of their files differs.
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
     network = network_title(row.backbone) if several_backbones else ""
@@ -64,13 +64,13 @@ def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
 
 
 def _without_links(text: str) -> str:
-    """The text with no link and no image in Markdown."""
+    """Escape the text so that it forms no link and no image in Markdown."""
     return text.replace("\\", "\\\\").replace("[", "\\[")
 
 
 def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[str]:
-    """What the marks of the rows mean, and what their datasets need said; `quoted` makes text that may come
-    from an archive of anyone's harmless where the notes are shown."""
+    """Return the meaning of the rows' marks, and notes on their datasets. `quoted` escapes text from
+    third-party archives for the place where the notes are shown."""
     breaking: dict[str, dict[str, None]] = {}
     choices: dict[str, dict[str, None]] = {}
     exposed: dict[str, tuple[dict[str, None], dict[str, list[int]]]] = {}
@@ -111,8 +111,8 @@ def _span(counts: Sequence[int]) -> str:
 
 
 def _epsilon(row: Row) -> str | None:
-    """How private its updates are, by the least private of its runs; None without noise."""
-    # A method of one's own may report anything under that name.
+    """Return the ε of the row's updates, from its least private run; None without noise."""
+    # A plug-in method may report anything under that name.
     found = [record.extras for record in row.records if {"epsilon", "epsilon_server"} <= record.extras.keys()]
     if not (row.cell.schedule.privacy_noise and found):
         return None
@@ -125,8 +125,8 @@ def _epsilon(row: Row) -> str | None:
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
-    """One sentence: the verdicts on the published figures measured here, and how many of those that agree
-    are not by the method with the paper's own settings."""
+    """Return one sentence with the verdicts on the published figures measured here, and how many matches have
+    settings chosen on the table or come from runs equal to FedAvg."""
     judged = [
         (row, score.published, verdict.word)
         for row in rows
@@ -157,7 +157,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
 
 
 def _counted(words: Sequence[str], notes: str = "") -> str:
-    """Counts of verdicts in words; `notes` on those that match."""
+    """Return counts of verdicts in words, with `notes` on those that match."""
     found = [f"{words.count(word)} {word}" for word in VERDICTS]
     return ", ".join([f"{found[0]}{f' ({notes})' if notes else ''}", *found[1:]])
 
@@ -174,13 +174,13 @@ LEGEND = (
 
 
 def page_path(folder: Path, protocol: str) -> Path:
-    """Where the page of `protocol` lies in the results folder."""
+    """Return the path of the page of `protocol` in the results folder."""
     return folder / "leaderboards" / f"{protocol}.md"
 
 
 def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
-    """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
-    path."""
+    """Write the page of a protocol; returns its path. `theirs`: key of our cell → runs of the authors'
+    code."""
     name = leaderboard.protocol.name
     page = markdown(leaderboard, theirs, (folder / "notes" / f"{name}.md").is_file())
     write_page(page_path(folder, name), page.encode())
@@ -192,7 +192,7 @@ def markdown(
     theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
     has_notes: bool = False,
 ) -> str:
-    """The page; the same input gives the same bytes."""
+    """Return the text of the page; the same input gives the same bytes."""
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
     parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND]
@@ -208,7 +208,7 @@ def markdown(
 
 
 def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Scores with their rows: those that are in print, or of each row the one that selects its round."""
+    """Return score → rows to show: all printed scores, or for each row the score that selects its round."""
     held = metrics_of(protocol, rows)
     printed = {name for row in rows for name, score in row.scores.items() if score.published is not None}
     if printed:
@@ -221,8 +221,8 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]:
-    """Title and rows of a table for each partition scheme, whatever its options; of few methods all schemes
-    are in one."""
+    """Yield title and rows of one table per partition scheme, whatever its options. With up to `FEW` methods
+    all schemes share one table."""
     shown = [row for row in rows if metric in row.scores]
     by_scheme: dict[str, list[Row]] = {}
     for row in shown:

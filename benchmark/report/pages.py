@@ -1,4 +1,4 @@
-"""All pages of the results folder that are made from records: Markdown pages and the site."""
+"""Write all pages that are made from a results folder's records: Markdown pages and the site."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ from fedsub.datasets.errors import UserError
 
 
 def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
-    """Remake every page of a results folder; returns their paths.
+    """Write every page of a results folder again; returns their paths.
 
-    A page for every protocol with records, `reproduction.md` and `.json` and `claims.md` over all of them,
-    `authors.md` where the authors' code has been run, `arena.md` where searches were, and the site
-    (`site/index.html`). `own` are paths of protocols besides those that the benchmark brings. Lines that
-    hold no record are named on standard error.
+    Pages: one per protocol with records; `reproduction.md` and `.json` and `claims.md` over all protocols;
+    `authors.md` if the authors' code was run; `arena.md` if searches were run; the site (`site/index.html`).
+    `own` are paths of protocols besides the built-in ones. Invalid lines are named on standard error.
     Raises UserError if the folder holds no records.
     """
     stored = Records(results)
@@ -45,7 +44,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     pages = write_arena(Request(results=results))
     arena = arena_of(results)
     named = {key for entry in (arena or {"entries": ()})["entries"] for key in entry["records"]}
-    # What cannot be read is found by reading it.
+    # Reading every record also finds the lines that cannot be read.
     tuned = {record.key: record for record in stored.every() if record.key in named}
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
@@ -61,7 +60,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
 
 
 def boards_of(stored: Records, tables: Iterable[str]) -> list[Leaderboard]:
-    """The leaderboards of these tables."""
+    """Return the leaderboards of these tables."""
     boards = []
     for protocol in map(load_protocol, tables):
         held = tuple(filter(stored.holds, protocol.grid["dataset"]))

@@ -36,13 +36,13 @@ BY_CODE = "The authors' own code gives another figure on the same clients (resul
 
 
 def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | None) -> Path:
-    """Write `README.md`: the findings on one screen, without what records do not give."""
+    """Write `README.md`: the findings on one screen, without those that records do not support."""
     return write_template(results / "README.md", "README.md", found=found, arena=arena, every=EVERY_METHOD)
 
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
-    """Write `reproduction.json` and `reproduction.md`: a line a table, then what differs and which gains
-    vanished, grouped by cause."""
+    """Write `reproduction.json` and `reproduction.md`: one line per table, then differing levels and vanished
+    gains, grouped by cause."""
     tables = [
         (f"{paper}, {each.table}", each) for paper, counts in count_tables(entries).items() for each in counts
     ]
@@ -84,7 +84,7 @@ def _numbers(found: Count) -> list[str]:
 
 
 def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
-    """A paragraph for each cause: the cause, and the figures by table."""
+    """Return one list item per cause: the cause, and its figures by table."""
     groups: dict[str, dict[str, list[str]]] = {}
     for entry, cause, shown in listed:
         _, _, dataset, partition, clients, method, backbone, _ = entry.figure.place
@@ -100,7 +100,7 @@ def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
 
 
 def _difference(entry: Entry) -> tuple[str, str]:
-    """Cause and size of a difference: from the authors' code where that decides, else from print."""
+    """Return cause and size of a difference from the authors' code if that decides, else from the paper."""
     if entry.authors is not None and entry.answer[1]:
         return entry.cause or BY_CODE, f"{entry.authors.verdict.shown} from the code"
     return entry.cause, entry.level.shown
@@ -113,7 +113,7 @@ def _gain(entry: Entry) -> str:
 
 
 def _reasons(entries: Sequence[Entry], word: str) -> str:
-    """Reason → number of figures by table."""
+    """Return a table of reasons, each with its number of figures in all and by table."""
     found: dict[str, Counter[str]] = {}
     for entry in entries:
         if entry.level.word == word:
@@ -168,7 +168,7 @@ def _line(number: int, finding: Finding) -> list[str]:
 
 
 def contrast_in_words(contrast: Contrast) -> str:
-    """The contrast in words."""
+    """Return the contrast in words."""
     margin = f"{abs(contrast.margin):g}"
     above, below = ("above", "below") if contrast.direction == HIGHER else ("below", "above")
     if contrast.direction == EQUAL:
@@ -194,7 +194,7 @@ def _side(change: Mapping[str, Any]) -> str:
 
 
 def span_of(values: Sequence[float]) -> str:
-    """The ends of some differences; a dash of none."""
+    """Return the least and the greatest difference as text; a dash without any."""
     if not values:
         return "–"
     return " to ".join(dict.fromkeys((f"{min(values):+.2f}", f"{max(values):+.2f}")))

@@ -26,7 +26,7 @@ COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds
 """The last columns of every table."""
 GAINS = "gain of printed"
 LONGEST_NAME = 24
-"""Letters in a line of a method's name where a terminal has no room for all columns."""
+"""Letters per line of a method's name in a terminal without room for all columns."""
 UNBOUNDED = 10_000
 
 
@@ -35,8 +35,8 @@ def print_leaderboard(
     console: Console,
     theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
 ) -> None:
-    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result.
-    `theirs` are the runs of the authors' code by the key of our cell."""
+    """Print the page's tables with as many columns as the terminal has room for; nothing without a result.
+    `theirs`: key of our cell → runs of the authors' code."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     if not rows:
         return
@@ -46,7 +46,7 @@ def print_leaderboard(
         head, lines = table_of(protocol, listed)
         kept = [*range(len(head))]
         table = _terminal_table(block, head, lines, kept)
-        # Numbers are never cut: columns go, and long names are folded.
+        # Numbers are never cut: columns are dropped, and long names folded.
         for place in _dispensable(head):
             room = console.options.update(width=UNBOUNDED)
             if Measurement.get(console, room, table).maximum <= console.width:
@@ -63,7 +63,7 @@ def print_leaderboard(
 
 
 def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Heading and cells of a block's table, as text."""
+    """Return the heading and cells of a block's table as text."""
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(row_name(row, several) for row in rows)]]
     compared = {metric for row in rows for metric, score in row.scores.items() if score.published is not None}
@@ -72,7 +72,7 @@ def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[l
             *(_cells(protocol, row, rows, metric) for row in rows), strict=True
         )
         columns.append([heading_of(metric), *measured])
-        # Where several scores are in print, a heading says of which it is.
+        # If several scores are printed, headings name the score.
         of = f", {heading_of(metric)}" if len(compared) > 1 else ""
         if metric in compared:
             columns += [[f"published{of}", *published], [f"difference{of}", *levels]]
@@ -83,7 +83,7 @@ def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[l
 
 
 def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tuple[str, str, str, str]:
-    """Measured and printed score, the verdict on it and on its gain; the last empty where none is judged."""
+    """Measured and printed score, the verdicts on level and gain; the last is empty if no gain is judged."""
     score = row.scores.get(metric)
     figure = None if score is None else score.published
     if score is None or figure is None:
@@ -91,7 +91,7 @@ def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tu
     level, gain = level_of(row, metric, figure), gain_of(protocol, row, rows, metric, figure)
     said = "" if gain is None else "–"
     if gain is not None and gain.shown_gain:
-        # How many pairs of seeds were compared, where the score has another number.
+        # Number of pairs of seeds, if it is not the score's number of seeds.
         pairs = f" ({gain.count})" * (gain.count != len(score.by_seed))
         said = f"{gain.shown_gain} {gain.word}{pairs}"
     return (
@@ -108,7 +108,7 @@ def _costs(row: Row) -> list[str]:
 
 
 def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
-    """What the authors' code gives on the same clients."""
+    """Yield the results of the authors' code on the same clients."""
     for row, metric in product(leaderboard.rows, leaderboard.protocol.metrics):
         if (found := on_same_clients(row.records, metric, theirs)) is not None:
             name, (ours, other) = (
@@ -122,7 +122,7 @@ def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -
 
 
 def _causes(leaderboard: Leaderboard) -> Iterator[str]:
-    """Causes of figures that differ from print."""
+    """Yield the causes of figures that differ from the printed ones."""
     for entry in measured_on(leaderboard.protocol, leaderboard.rows):
         if entry.cause and entry.row is not None:
             name = f"{title_of(entry.row.method)} on {block_title(entry.row.block)}"
@@ -130,8 +130,8 @@ def _causes(leaderboard: Leaderboard) -> Iterator[str]:
 
 
 def _dispensable(head: Sequence[str]) -> list[int]:
-    """Columns that a narrow terminal drops, in order: costs, gains, seeds, scores from the right; never the
-    method and its main score."""
+    """Return the columns that a narrow terminal drops, in order: costs, gains, seeds, scores from the right.
+    The method and its main score stay."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
     named = [
@@ -147,7 +147,7 @@ def _terminal_table(
     kept: Sequence[int],
     longest: int | None = None,
 ) -> Table:
-    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
+    """Make a table of the columns `kept` of a block; names of more than `longest` letters are folded."""
     title = escape_markup(block_title(block))
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)

@@ -10,7 +10,7 @@ from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.options import Spec
 
 PUBLISHED = "partitions"
-"""The folder of clients that came with a paper, each file named by its method."""
+"""Folder of clients published with papers, each file named by its method."""
 
 
 SCHEMES = {
@@ -33,9 +33,9 @@ GENERATED = {
     "synthetic_figure1": "FED-PUB synthetic, Figure 1",
     "synthetic_figure3": "FED-PUB synthetic, Figure 3",
 }
-"""Titles of generated graphs (`datasets.synthetic`), which needs DGL."""
+"""Titles of generated graphs, written here because importing `datasets.synthetic` needs DGL."""
 NETWORKS = {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
-"""Networks whose titles are not their names in capitals."""
+"""Titles of the backbones whose title is not the name in capitals."""
 
 
 def sentence_list(items: Sequence[str]) -> str:
@@ -44,7 +44,7 @@ def sentence_list(items: Sequence[str]) -> str:
 
 
 def partition_title(scheme: str) -> str:
-    """A scheme for a reader: clients read from a file are called by the file, not by its path.
+    """Return the title of a scheme; clients read from a file are named by the file, not by its path.
 
     `file[path=partitions/fedspray.npz,key=PubMed]` is "fedspray's clients (PubMed)".
     """
@@ -57,7 +57,7 @@ def partition_title(scheme: str) -> str:
 
 
 def scheme_title(scheme: str) -> str:
-    """A scheme as papers write it, its options in brackets."""
+    """Return a scheme as papers write it, its options in brackets."""
     name, bracket, options = scheme.partition("[")
     if name not in SCHEMES:
         return partition_title(scheme)
@@ -65,7 +65,7 @@ def scheme_title(scheme: str) -> str:
 
 
 def graph_title(name: str) -> str:
-    """A graph as papers write it, its options in brackets; others as given."""
+    """Return a graph as papers write it, its options in brackets; unknown ones as given."""
     bare, bracket, options = name.partition("[")
     if bare not in GENERATED:
         return REGISTRY[name].title if name in REGISTRY else name
@@ -74,18 +74,18 @@ def graph_title(name: str) -> str:
 
 
 def network_title(name: str) -> str:
-    """A network as papers write it; a file's as given."""
+    """Return a backbone as papers write it; one from a file as given."""
     return NETWORKS.get(name, name.upper() if name.isalnum() else name)
 
 
 def block_title(block: tuple[str, str, int]) -> str:
-    """A graph with its clients, one line."""
+    """Return a graph with its clients in one line."""
     dataset, partition, clients = block
     return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} client{'s' * (clients != 1)}"
 
 
 def title_of(method: str) -> str:
-    """A method's name in its paper, with its options in brackets; others as given."""
+    """Return a method's name in its paper, with its options in brackets; unknown ones as given."""
     name, bracket, options = method.partition("[")
     if name not in catalog.methods():
         return method
@@ -94,13 +94,13 @@ def title_of(method: str) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, every cell escaped; every column but the first is aligned to the right."""
+    """Return a Markdown table with every cell escaped; all columns except the first are aligned right."""
     lines = [map(escape, head), ["---", *["---:"] * (len(head) - 1)], *(map(escape, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escape(text: str) -> str:
-    """The text on one line and with no meaning in Markdown's tables, links, images or HTML."""
+    """Return the text on one line, escaped for Markdown's tables, links, images and HTML."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    # A backslash before the bar would not do: the text may end in one of its own.
+    # A backslash before the bar would fail: the text may have a backslash there already.
     return line.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;").replace("](", "]&#40;")

@@ -1,4 +1,4 @@
-"""Pages of templates, written atomically."""
+"""Pages, made from templates and written atomically."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from fedsub.datasets.files import explained, write_atomically
 
 
 def write_page(path: Path, content: bytes) -> None:
-    """Write a page, unless it says the same already, so that a reader sees the old or the new one, never a
-    part.
+    """Write a page atomically, unless the file has this content already.
 
     Raises StoreError if it cannot be written.
     """
@@ -27,14 +26,14 @@ def write_page(path: Path, content: bytes) -> None:
 
 
 def write_template(path: Path, template: str, /, **values: Any) -> Path:
-    """Write a Markdown page made of a template of `report/templates`; returns its path. Raises as
+    """Write a Markdown page from a template in `report/templates`; returns its path. Raises as
     `write_page`."""
     write_page(path, _environment().get_template(template).render(values).encode())
     return path
 
 
 def templates(folder: str, **settings: Any) -> Environment:
-    """The templates in a folder of `report`; what is undefined in them is a fault."""
+    """Return the templates in a folder of `report`; an undefined name in them is an error."""
     loader = PackageLoader("fedsub.benchmark.report", folder)
     return Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **settings
@@ -43,7 +42,7 @@ def templates(folder: str, **settings: Any) -> Environment:
 
 @cache
 def _environment() -> Environment:
-    """Of Markdown: nothing is escaped unless by `line`."""
+    """Return the Markdown templates; only the filter `line` escapes."""
     environment = templates("templates", keep_trailing_newline=True)
     environment.filters |= {
         "line": escape,
@@ -56,13 +55,13 @@ def _environment() -> Environment:
 
 
 def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
-    """Write a list as JSON, an item a line, without empty values. Raises as `write_page`."""
+    """Write a list as JSON, one item per line, without empty values. Raises as `write_page`."""
     lines = (json.dumps(_filled(item), ensure_ascii=False, separators=(",", ":")) for item in items)
     write_page(path, "[\n{}\n]\n".format(",\n".join(lines)).encode())
 
 
 def _filled(value: Any) -> Any:
-    """The value without null, false, empty texts and lists in it; a zero has no sign."""
+    """Return the value without null, false, empty texts and lists in it; −0.0 becomes 0.0."""
     if isinstance(value, Mapping):
         return {
             name: _filled(each)

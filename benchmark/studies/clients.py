@@ -1,4 +1,4 @@
-"""File of plain arrays with our clients, for other libraries' environments."""
+"""Our clients as a file of plain arrays, for other libraries' environments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROLES = ("train", "validation", "test")
 
 
 def write_clients(federation: Federation, path: Path) -> dict[str, int]:
-    """Write graph, features, labels, clients and split as plain arrays to an .npz file; `counts` of it."""
-    # The environment that reads the file lacks what our graphs are made of.
+    """Write graph, features, labels, clients and split as plain arrays to an .npz file; return the counts."""
+    # Imported here: the environment that reads the file lacks the packages of `datasets.graph`.
     from fedsub.datasets.graph import as_scipy
 
     features = as_scipy(federation.features)
@@ -49,60 +49,60 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class WrittenClients:
-    """Content of the file: n nodes sorted by client, K clients."""
+    """Content of the file: n nodes sorted by client, d features, K clients."""
 
     arrays: dict[str, np.ndarray]
 
     @classmethod
     def read(cls, path: Path) -> WrittenClients:
-        """Read the file; raises OSError and ValueError as numpy does."""
+        """Read the file. Raises OSError and ValueError as numpy does."""
         with np.load(path, allow_pickle=False) as file:
             return cls({name: file[name] for name in file.files})
 
     @cached_property
     def features(self) -> torch.Tensor:
-        """(n, d), dense."""
+        """(n, d), dense feature matrix."""
         names = ("feature_values", "feature_columns", "feature_rows")
         parts = tuple(self.arrays[name] for name in names)
         return torch.from_numpy(csr_matrix(parts, shape=tuple(self.arrays["feature_shape"])).toarray())
 
     @cached_property
     def labels(self) -> torch.Tensor:
-        """(n,)."""
+        """(n,), class of each node."""
         return torch.from_numpy(self.arrays["labels"])
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return int(self.arrays["classes"])
 
     @cached_property
     def rows(self) -> list[slice]:
-        """The nodes of every client."""
+        """K slices of the n nodes, one per client."""
         ends = np.concatenate([[0], np.cumsum(self.arrays["sizes"])]).tolist()
         return [slice(first, last) for first, last in pairwise(ends)]
 
     @property
     def origin(self) -> torch.Tensor:
-        """(n,) the node of the graph that each is."""
+        """(n,), number of each node in the whole graph."""
         return torch.from_numpy(self.arrays["origin"])
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """(2, edges) within clients."""
+        """(2, edges), the edges within clients."""
         return np.stack([self.arrays["source"], self.arrays["target"]])
 
     @cached_property
     def edges_between(self) -> np.ndarray:
-        """(2, edges) between clients."""
+        """(2, edges), the edges between clients."""
         return np.stack([self.arrays["between_source"], self.arrays["between_target"]])
 
     def mask(self, role: str, rows: slice = slice(None)) -> torch.Tensor:
-        """Which of the nodes have the role: train, validation or test."""
+        """Return the mask of the nodes with the role train, validation or test, (nodes of `rows`,)."""
         return torch.from_numpy(self.arrays[role][rows])
 
     def edges_of(self, client: int) -> np.ndarray:
-        """(2, edges) of one client, numbered from its first node."""
+        """Return the edges of one client, (2, edges), numbered from its first node."""
         rows = self.rows[client]
         own = (self.edges[0] >= rows.start) & (self.edges[0] < rows.stop)
         return self.edges[:, own] - rows.start

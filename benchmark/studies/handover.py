@@ -1,4 +1,4 @@
-"""The worker's end of the pipe, in an environment of its own: commands in, answers out."""
+"""The worker's end of the pipe, in a separate environment: it receives commands and sends answers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ import torch
 
 ERROR_LENGTH = 300
 PACKAGES = ("torch", "torch-geometric", "numpy", "scipy", "openfgl-lib")
-"""Packages of the worker's environment whose versions are recorded, those that it has."""
+"""Packages whose versions are recorded if the worker's environment has them."""
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Runs a command; returns the answer."""
+"""Function that runs a command and returns the answer."""
 
 
 def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Run]]) -> None:
-    """Prepare the task of the first command and answer; then run every further one, with one thread.
+    """Prepare the task of the first command and answer; then run every further command. Uses one thread.
 
-    The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone,
-    in the middle of a command too; an exception becomes the last answer.
+    The pipe is inherited; its file descriptor is the process's only argument. The process ends when the other
+    end closes, even in the middle of a command. An exception becomes the last answer.
     """
     pipe = Connection(int(sys.argv[1]))
     threading.Thread(target=_follow, args=(pipe,), daemon=True).start()
@@ -58,9 +58,9 @@ def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Run]]) -> No
 
 
 def _follow(pipe: Connection) -> None:
-    """End this process when the other end of the pipe is gone: nobody waits for what it trains for hours."""
+    """End this process when the other end of the pipe closes, so that no training continues unused."""
     gone = select.poll()
-    # Of no event but the end, which is always told.
+    # Mask 0: only the closing of the pipe is reported.
     gone.register(pipe.fileno(), 0)
     gone.poll()
     os._exit(1)
@@ -75,7 +75,7 @@ def _versions() -> dict[str, str]:
 
 
 def timed(one_round: Callable[[], object], rounds: int) -> list[float]:
-    """The seconds of each of so many rounds."""
+    """Run so many rounds; return the seconds of each."""
     ends = [time.perf_counter()]
     for _ in range(rounds):
         one_round()
@@ -84,8 +84,8 @@ def timed(one_round: Callable[[], object], rounds: int) -> list[float]:
 
 
 def stand_in_for_missing_extensions() -> None:
-    """Replace torch_scatter and torch_sparse, which have no wheels for this torch, where they are not
-    installed: one function, which adds up degrees, and a class that is imported and never used."""
+    """Replace torch_scatter and torch_sparse, which have no wheels for this torch, if they are not installed.
+    Only scatter_add, which adds up degrees, does anything: the other names are imported but never used."""
 
     def scatter_add(source: torch.Tensor, index: torch.Tensor, dim: int, dim_size: int) -> torch.Tensor:
         return source.new_zeros(dim_size).scatter_add_(dim, index, source)

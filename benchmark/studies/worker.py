@@ -1,4 +1,4 @@
-"""A worker process commanded through a pipe; the other end is `studies.handover`."""
+"""A worker process controlled through a pipe; the worker's end is `studies.handover`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsub.benchmark.machine import IMPORTED_FROM
 
 
 def lacks(python: Path, imports: str) -> str:
-    """Why the interpreter cannot run the statement `imports`, in one line; empty if it can."""
+    """Return in one line why the interpreter cannot run the statement `imports`; empty if it can."""
     try:
         done = subprocess.run([python, "-c", imports], capture_output=True, text=True)
     except OSError as error:
@@ -25,12 +25,12 @@ def lacks(python: Path, imports: str) -> str:
 
 
 def available_memory(share: float) -> int:
-    """Memory limit in bytes: a share of the machine's free memory."""
+    """Return a memory limit in bytes: a share of the machine's available memory."""
     return int(share * psutil.virtual_memory().available)
 
 
 class WorkerError(Exception):
-    """A worker failed: its name, and the reason in one line."""
+    """A worker failed; holds its name, and the reason in one line."""
 
     def __init__(self, worker: str, reason: str) -> None:
         super().__init__(worker, reason)
@@ -38,14 +38,14 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """One process with one thread, commanded through a pipe."""
+    """One process with one thread, controlled through a pipe."""
 
     def __init__(self, name: str, python: Path | str, module: str, seconds: float) -> None:
         self.name = name
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-        # What its packages leave among temporary files, as torch-geometric does with its code, goes with it.
-        # A process of its own that still writes there costs the folder, not the answer.
+        # Temporary files of its packages, such as torch-geometric's generated code, are removed with it.
+        # Cleanup errors are ignored: a child process may still write there, and only the folder is lost.
         self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-", ignore_cleanup_errors=True)
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Worker:
             cwd=IMPORTED_FROM,
             env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch", "TMPDIR": self.folder.name},
         )
-        # With its copy open here the end of the process would not be seen.
+        # With this copy open, the end of the process would go unnoticed.
         theirs.close()
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Worker:
         return answer
 
     def _end(self) -> str:
-        """Why the process ended, in one line."""
+        """Return in one line why the process ended."""
         code = self.process.wait()
         self.errors.seek(0)
         last = (self.errors.read().strip() or "no message").splitlines()[-1]

@@ -9,7 +9,7 @@ from fedsub.benchmark.spec.catalog import remembering
 
 @pytest.fixture(scope="module", autouse=True)
 def _remembering(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As commands do, where methods would be described anew for many plans and none is changed."""
+    """Cache the descriptions of methods, as commands do, in modules that plan often and change no method."""
     if request.path.parent.name in ("analysis", "report", "site") or request.path.stem in (
         "test_arena",
         "test_tables",

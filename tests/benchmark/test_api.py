@@ -33,7 +33,7 @@ GRAPH = "community[nodes=300]"
 
 @register("my-method", title="Mine", paper="none")
 class MyMethod(FedAvg):
-    """FedAvg under a name of its own."""
+    """FedAvg under another name."""
 
 
 def test_the_code_of_the_guide_runs_as_printed(
@@ -46,12 +46,12 @@ def test_the_code_of_the_guide_runs_as_printed(
     (printed,) = re.findall(r"```python\n(from fedsub import run, results\n.*?)```", guide, re.DOTALL)
     assert 'method=["fedavg", MyMethod], seeds=5)' in printed
     names: dict[str, Any] = {"MyMethod": MyMethod}
-    # Two seeds and four rounds show what five and a hundred do.
+    # Two seeds and four rounds instead of five and a hundred, for speed.
     exec(printed.replace("seeds=5)", "seeds=2, rounds=4)"), names)
     table = names["table"]
     assert isinstance(table, Results)
     frame = table.frame()
-    # MyMethod is FedAvg, and so are its figures.
+    # MyMethod is FedAvg, and has the same figures.
     scores = frame.pivot(index="seed", columns="method", values="accuracy")
     assert scores.shape == (2, 2)
     assert (scores["fedavg"] == scores["my-method"]).all()
@@ -84,7 +84,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
     for record in found:
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
             assert len(saved["output"]) == len(saved["role"])
-    # What was run before has no embeddings, and no run of this call makes them.
+    # The earlier runs have no embeddings, and this call does not run them again.
     with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: --rerun makes them"):
         run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
@@ -94,7 +94,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
 def test_what_is_on_record_needs_no_graph(
     data_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor a folder that can be written: a clone holds records whose graphs are not at hand."""
+    """It needs no writable folder either: a clone holds records whose graphs are not available."""
     one: dict[str, Any] = {"dataset": "cora", "method": "fedavg", "results": tmp_path, **SMALL}
     (record,) = run(**one)
     monkeypatch.setattr(
@@ -166,7 +166,7 @@ def test_mistakes_are_sentences(given: dict[str, object], said: str) -> None:
 
 
 class Perceptron(nn.Module):
-    """A network of a user's own that reads no edge."""
+    """A user's network that reads no edges."""
 
     def __init__(self, features: int, classes: int, hidden: Sequence[int]) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def test_a_callback_ends_a_cell_as_stopped(tmp_path: Path) -> None:
     assert [record.status for record in found] == ["stopped", "ok"]
     assert not found.failures
     assert [record.status for record in results(tmp_path)] == ["stopped", "ok"]
-    # What was stopped has no result, and is run again.
+    # A stopped run has no result, and is run again.
     assert [record.status for record in run(**one)] == ["ok", "ok"]
 
 
@@ -301,7 +301,7 @@ def test_the_best_of_a_search_runs_as_it_was_found(data_directory: Path, tmp_pat
     assert frame.loc[frame["validation"].idxmax(), "best"]
     best, before = found.best("ditto"), {record.key for record in results(tmp_path)}
     (record,) = run(GRAPH, "louvain", 3, rounds=6, seeds=[1000], results=tmp_path, progress=False, **best)
-    # It was found with all rounds, and is not run again.
+    # The search has run it with all rounds, so that it is not run again.
     assert record.key in before
     again = tune(GRAPH, "louvain", 3, "ditto", trials=4, rounds=6, results=tmp_path, progress=False)
     assert again.best() == best

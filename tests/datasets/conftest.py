@@ -1,4 +1,4 @@
-"""What all tests of graphs stand on."""
+"""Fixtures of all tests of graphs."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own, so that nothing outlives it."""
+    """A separate cache folder for each test."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FEDSUB_CACHE", str(folder))
     return folder

@@ -24,7 +24,7 @@ TARGET = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 4, 9])
 UNDIRECTED_EDGES = 12
 LABELS = np.arange(NODES) % CLASSES
 DENSE = ((np.arange(NODES)[:, None] * 3 + np.arange(FEATURES)) % 4 == 0).astype(np.float32) * 2
-"""0 or 2: counts, so that binarising shows."""
+"""Counts of 0 or 2, so that a test notices binarising."""
 MASKS = np.arange(3)[:, None, None] == (np.arange(NODES) + np.arange(10)[:, None]) % 3
 """Training, validation and test nodes of ten splits."""
 SPARSE = sp.csr_matrix(DENSE)
@@ -32,7 +32,7 @@ ADJACENCY = sp.csr_matrix((np.ones(len(SOURCE), dtype=np.float32), (SOURCE, TARG
 
 
 def python2_pickle(content: object) -> bytes:
-    """Protocol 2 with the module names of the numpy and scipy of that time."""
+    """Pickle with protocol 2 and the module names of numpy and scipy at that time."""
     text = pickle.dumps(content, protocol=2)
     text = text.replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
     return text.replace(b"cscipy.sparse._csr\n", b"cscipy.sparse.csr\n")
@@ -60,7 +60,7 @@ def write_planetoid(folder: Path, test: list[int], start: int) -> dict[str, Path
 
 
 def write_gnn_benchmark(path: Path, dotted: bool = False) -> dict[str, Path]:
-    """Both spellings of the array names occur upstream, and so do object arrays nobody needs."""
+    """Write one .npz; both spellings of the array names and unused object arrays occur upstream."""
     arrays = {"labels": LABELS, "node_names": np.array(["a", None], dtype=object)}
     for name, matrix in (("adj", ADJACENCY), ("attr", SPARSE)):
         stem = f"{name}_matrix." if dotted else f"{name}_"
@@ -75,7 +75,7 @@ def write_gnn_benchmark(path: Path, dotted: bool = False) -> dict[str, Path]:
 
 
 def write_heterophilous(path: Path) -> dict[str, Path]:
-    """Pairs of nodes, dense features, labels."""
+    """Write one .npz with pairs of nodes, dense features, labels and masks."""
     edges = np.stack([SOURCE, TARGET], axis=1)
     masks = dict(zip(("train_masks", "val_masks", "test_masks"), MASKS, strict=True))
     np.savez_compressed(path, node_features=DENSE, node_labels=LABELS, edges=edges, **masks)
@@ -83,7 +83,7 @@ def write_heterophilous(path: Path) -> dict[str, Path]:
 
 
 def write_am_gcn(path: Path, float_labels: bool = False) -> dict[str, Path]:
-    """Three text members in a folder of the zip, beside others."""
+    """Write a zip with three text files in a folder, beside other files."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for ending, table, style in (
             ("edge", np.stack([SOURCE, TARGET], axis=1), "%d"),
@@ -106,7 +106,7 @@ def write_wikics(path: Path) -> dict[str, Path]:
 
 
 def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
-    """A zip of compressed tables, one of which may be left out, and of one split's node ids."""
+    """Write a zip of compressed tables and one split's node ids; the table `without` is left out."""
     tables = {
         "edge.csv.gz": np.stack([SOURCE, TARGET], axis=1),
         "node-feat.csv.gz": DENSE,
@@ -129,7 +129,7 @@ def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
 
 
 def graphsaint_members() -> dict[str, bytes]:
-    """The three files; classes are listed in an order of their own."""
+    """Return name → content of the three files; classes are listed in reverse order of the nodes."""
     adjacency, features = io.BytesIO(), io.BytesIO()
     sp.save_npz(adjacency, ADJACENCY)
     np.save(features, DENSE.astype(np.float64))
@@ -142,7 +142,7 @@ def graphsaint_members() -> dict[str, bytes]:
 
 
 def write_graphsaint(path: Path, changed: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, Path]:
-    """One zip file, members of which may be `changed`."""
+    """Write one zip file, with the members in `changed` replaced or added."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in {**graphsaint_members(), **changed}.items():
             archive.writestr(f"flickr/{name}", content)

@@ -14,7 +14,7 @@ GRAPH, OTHER = (small_dataset(nodes=6, seed=seed).adjacency() for seed in (0, 1)
 
 
 def ask(value: float, seed: int = 0) -> np.ndarray:
-    """An array full of `value`, or what is kept under the seed."""
+    """Return the array cached under the seed; without one, cache an array full of `value`."""
     return remember("structure", "x", GRAPH, {"seed": seed}, lambda: np.full((6, 2), value))
 
 
@@ -32,7 +32,7 @@ def pickled(file: Path) -> None:
 
 
 def exchanged(file: Path) -> None:
-    """An array that was not written here, under the checksum of the one that was."""
+    """Replace the file's array but keep the checksum of the original."""
     with np.load(file) as content:
         checksum = content["checksum"]
     np.savez(file, values=np.full((6, 2), 7), checksum=checksum)

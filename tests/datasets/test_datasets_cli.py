@@ -58,7 +58,7 @@ def test_info_says_what_was_read_beside_features(tmp_path: Path, capsys: pytest.
     assert main(["info", str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()[-3:]
     assert said == ["without a label: 1 nodes", "official splits: 1", "attribute branch: 2 values"]
-    # as many clients as values are listed: a node without one is no client's
+    # as many clients as listed values: a node without a value belongs to no client
     assert main(["partition", str(tmp_path), "--scheme", "attribute[key=branch]", "--clients", "2"]) == 0
 
 

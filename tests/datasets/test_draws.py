@@ -24,13 +24,13 @@ VARIANTS = {
     "metis": ["metis", "metis[recursive=true]"],
     "random": ["random", "random[balanced=true]"],
 }
-"""Options under which a scheme draws otherwise; of every other scheme the defaults are tested."""
+"""Scheme → variants that draw in another way; other schemes are tested with their defaults."""
 DRAWS_NOTHING = {
     "attribute": "the nodes say whose they are",
     "file": "it reads the clients",
     "planted": "the graph is made of them",
 }
-"""Schemes that give the same for every seed, and why."""
+"""Schemes that give the same for every seed, with the reason."""
 READ = ("file", "official")
 """Splits that draw nothing."""
 SPELT = {"per-class": "per-class[train=20,test=200]"}
@@ -44,7 +44,7 @@ def dataset() -> Dataset:
 
 
 def fingerprints(partitions: list[Partition]) -> set[bytes]:
-    """What tells partitions apart: the nodes of every client, whatever the clients' order."""
+    """Return one fingerprint per distinct partition: the nodes of every client, in any order of clients."""
     return {b"|".join(sorted(nodes.tobytes() for nodes in each.nodes)) for each in partitions}
 
 
@@ -65,7 +65,7 @@ def test_ten_seeds_give_ten_partitions(
 
 
 def test_metis_does_not_draw_where_it_does_not_coarsen(dataset: Dataset) -> None:
-    """k-way METIS coarsens down to 40·K nodes and draws while it does so."""
+    """k-way METIS coarsens down to 40·K nodes, and draws only while coarsening."""
     clients = dataset.nodes // 40 + 1
     assert len(fingerprints([partition(dataset, "metis", clients, seed) for seed in SEEDS])) == 1
     bisected = [partition(dataset, "metis[recursive=true]", clients, seed) for seed in SEEDS]
@@ -135,7 +135,7 @@ def test_a_cluster_nearer_to_all_nodes_than_to_an_even_share_is_degenerate(
 
 
 def test_degenerate_clusterings_are_drawn_anew(data_directory: Path) -> None:
-    """Seed 1 of CiteSeer's raw features: one start puts most nodes into one cluster."""
+    """With seed 1 on CiteSeer's raw features, one start puts most nodes into a single cluster."""
     dataset = load("citeseer", data_directory)
     drawn = partition(dataset, "kmeans[balanced=false]", 100, 1)
     assert not degenerate(drawn.sizes)

@@ -1,4 +1,4 @@
-"""Clients side by side: which edges are theirs, and which nobody holds."""
+"""Federations: which edges clients hold, and which no client holds."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Held-out edges are nowhere, negatives are no edges."""
+"""Held-out edges are in no client's graph, and negatives are not edges."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_pairs_everywhere_cross_clients_and_leave_every_graph():
         assert len(codes(federation, negative)) == negative.shape[1]
         assert codes(federation, positive) <= edges
         assert not codes(federation, negative) & edges
-        # Of random pairs over three clients two thirds lie between two.
+        # With three clients, two thirds of random pairs join two clients.
         assert (client[pairs.ends[0]] != client[pairs.ends[1]]).float().mean() > 0.5
     held = codes(federation, split(links.test)[0]) | codes(federation, split(links.validation)[0])
     assert not codes(federation, split(links.test)[0]) & codes(federation, split(links.validation)[0])
@@ -117,7 +117,7 @@ def test_negatives_are_as_many_distinct_non_edges_of_one_client(
 
 
 def test_where_pairs_without_an_edge_are_few_test_has_them_first_and_training_last() -> None:
-    """Seven nodes with 18 of the 21 pairs joined: three negatives for nine positives held out."""
+    """Of the 21 pairs of seven nodes 18 are joined: only three negatives for nine held-out positives."""
     source, target = np.stack(np.triu_indices(7, 1))[:, 3:]
     dataset = build_dataset("dense", source, target, np.eye(7), np.arange(7) % 2)
     parts = Partition("whole", (np.arange(7),))
@@ -132,7 +132,7 @@ def test_where_pairs_without_an_edge_are_few_test_has_them_first_and_training_la
     ("scheme", "clients", "pairs"), [("metis", 3, "everywhere"), ("metis-overlapping", 10, "inside")]
 )
 def test_no_fixed_negative_is_held_out(scheme: str, clients: int, pairs: str) -> None:
-    """Neither with another client's copies nor with pairs of two clients."""
+    """This holds with copies of nodes at other clients, and with pairs between clients."""
     federation = small_federation(clients=clients, nodes=60, scheme=scheme)
     for seed in range(10):
         links = draw_links(federation, LinkOptions(test=0.3, negatives="fixed", pairs=pairs), seed)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_no_fixed_negative_is_held_out(scheme: str, clients: int, pairs: str) ->
     ("test", "validation", "said"), [(0.1, 0.1, "4 of 4 .* and 0"), (0.5, 0.4, "0 of 4 .* and 2")]
 )
 def test_edges_too_few_to_train_and_to_test_on(test: float, validation: float, said: str) -> None:
-    """A score of no pair would be a figure like any other."""
+    """A score over zero pairs would look like any other figure."""
     dataset = build_dataset("path", np.arange(4), np.arange(1, 5), np.eye(5), np.arange(5) % 2)
     parts = partition(dataset, "random", 1, 0)
     federation = federate(dataset, parts, make_split(dataset, parts, "ratio[train=0.4,test=0.2]", 0))

@@ -33,11 +33,11 @@ def function(
     width: Literal[15, 73] = 15,
     switch: bool = False,
 ) -> None:
-    """The same as a function."""
+    """The options of `Given` as a function."""
 
 
 def untyped(number=1.0, count=1, text="", choice="one", width=15, switch=False):
-    """The same without hints: the defaults say what is wanted."""
+    """The options of `Given` without type hints: the defaults give the types."""
 
 
 @pytest.fixture(params=[Given, function, untyped])
@@ -98,7 +98,7 @@ def test_a_repeated_option_is_refused(text: str) -> None:
 
 def test_limits_and_types_of_options_are_those_that_the_function_states() -> None:
     def scheme(dataset: Missing, *, alpha: Positive = 1.0, index: Size = 0) -> None:  # type: ignore[name-defined]  # noqa: F821
-        """What comes before the options may have any type."""
+        """Parameters before the options may have any type."""
 
     assert checked_options("mine", scheme, {"alpha": "2", "index": 0}, given=1) == {"alpha": 2.0, "index": 0}
     with pytest.raises(UserError, match=r"mine's alpha must be positive, and finite; it is 0.0"):

@@ -1,4 +1,4 @@
-"""Graphs of one's own: the same graph from every object and file, hostile files, nodes without a label."""
+"""Users' graphs: the same graph from every object and file, hostile files, nodes without a label."""
 
 import pickle
 import re
@@ -73,7 +73,7 @@ TEST = np.array([0, 1, 0, 1, 0], dtype=bool)
 
 
 def known(found: Dataset) -> bool:
-    """Whether a graph kept, beside itself, one official split and whose each node is."""
+    """Whether the graph is the five nodes above, with its official split and the clients of each node."""
     clients = [partition(found, f"attribute[key={key}]", 2, 0) for key in ("country", "hospital")]
     return (
         same(found)
@@ -91,7 +91,7 @@ MASKS = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
 
 
 def as_pyg() -> Data:
-    """With places and weights of edges, which are left out: they are not one whole number or text a node."""
+    """Return a PyG object with further attributes; those that are no integer or text per node are ignored."""
     aside = {"pos": torch.rand(5, 3), "edge_attr": torch.rand(5, 1), "height": torch.rand(5)}
     return Data(**tensors(), **MASKS, **aside, country=COUNTRY.tolist(), hospital=torch.tensor(HOSPITAL))
 
@@ -161,7 +161,7 @@ def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     ],
 )
 def test_a_dataset_of_ones_own_is_checked(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """In an object and in a plug-in: what a graph with edges in one direction gave was silently another."""
+    """Objects and plug-ins are checked: edges in only one direction would silently give another graph."""
     good = build_dataset("mine", EDGES[0], EDGES[1], FEATURES, LABELS)
     assert as_own(good) is good
     bad = replace(good, **wrong)
@@ -254,7 +254,7 @@ def test_the_advice_for_several_kinds_of_edges_gives_the_graph() -> None:
 
 
 def nested(depth: int) -> list[object]:
-    """A list of five lists of five lists …, which is small where it is stored once."""
+    """Return nested lists of five, `depth` deep; small in memory, since each level is stored once."""
     inner: list[object] = [1.0] * 5
     for _ in range(depth):
         inner = [inner] * 5
@@ -329,7 +329,7 @@ def test_tables_that_would_be_read_as_another_graph_are_sentences(
 
 
 def test_labels_are_read_all_at_once(tmp_path: Path) -> None:
-    """Read a part at a time, the first parts would be numbers, and 1 another class than "1"."""
+    """If read in chunks, the first chunks would be numbers, and 1 would be another class than "1"."""
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n")
     rows = 300_000
     labels = ["", *[str(1 + row % 3) for row in range(1, rows - 1)], "other"]
@@ -364,7 +364,7 @@ def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
     federation = datasets.federate(graph, parts, split)
     unlabelled = federation.labels < 0
     assert not ((federation.train | federation.validation | federation.test) & unlabelled).any()
-    # What the outputs of unlabelled nodes are changes no loss and no metric.
+    # The outputs of unlabelled nodes change no loss and no metric.
     wanted = [
         name
         for name in tasks.metrics.names()
@@ -388,7 +388,7 @@ def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
 @pytest.mark.parametrize("stratified", [False, True])
 @pytest.mark.parametrize("scheme", ["ratio", "ratio-per-client"])
 def test_shares_are_of_the_labelled_nodes(scheme: str, stratified: bool) -> None:
-    """Of 10 among 40, and of 5 at each of two clients: two and one are trained on, whichever they are."""
+    """Of 10 labelled nodes among 40 two are trained on; of 5 at each of two clients, one each."""
     labels = np.where(np.arange(40) % 4 == 0, np.arange(40) // 4 % 2, -1)
     parts = as_partition("halves", np.arange(40) % 8 // 4, 40, 2)
     written = f"{scheme}[train=0.2,validation=0.4,test=0.4,stratified={str(stratified).lower()}]"

@@ -29,7 +29,7 @@ class Settings:
 
 assert [field.name for field in fields(Settings)] == ["size"]
 """
-"""A dataclass looks `ClassVar` up in its module: it must stand in `sys.modules`."""
+"""A dataclass looks up `ClassVar` in its module, which must therefore be in `sys.modules`."""
 
 GRAPH = """
 from fedsub.datasets.synthetic import CommunityOptions, community
@@ -67,7 +67,7 @@ class Own(FedAvg):
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, point: importlib.metadata.EntryPoint) -> None:
-    """Installs a plug-in."""
+    """Install a plug-in with this entry point."""
     others = importlib.metadata.entry_points
 
     def entry_points(**group: str) -> Any:
@@ -91,7 +91,7 @@ KINDS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "split": (SPLIT, split_by, splits.SCHEMES.group),
     "method": (METHOD, methods.find, methods.GROUP),
 }
-"""What a file of each kind holds, what uses it by its name, and the group of its entry points."""
+"""Kind of plug-in → content of a file, function that uses it by name, and group of entry points."""
 
 
 @pytest.fixture(params=KINDS)
@@ -149,7 +149,7 @@ def check_options(*, train):
 def test_an_edited_file_is_read_again(tmp_path: Path):
     path = tmp_path / "own.py"
     for size in (40, 60):
-        # the same length at the same second: what Python's own cache of compiled files would miss
+        # the same length in the same second: Python's cache of compiled files would not notice
         path.write_text((SETTINGS + GRAPH).replace("40", str(size)))
         assert registry.load(str(path)).nodes == size
     assert registry.load(str(path)).nodes == 60

@@ -35,7 +35,7 @@ def tiny_info(**changes: object) -> DatasetInfo:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder holding tiny.npz, which the registry knows, and no other."""
+    """A data folder with only tiny.npz, which the registry knows."""
     monkeypatch.delenv("FEDSUB_DATA", raising=False)
     monkeypatch.setitem(registry.REGISTRY, "tiny", tiny_info())
     data = tmp_path / "data"
@@ -67,7 +67,7 @@ def test_published_graphs_match_the_registry(data_directory: Path, name: str):
     "name", [name for name in HERE if registry.info(name).loader in ("heterophilous", "planetoid")]
 )
 def test_official_splits_of_published_graphs(data_directory: Path, name: str):
-    """Ten that cover the graph; of Planetoid's graphs one, with twenty nodes of every class to train on."""
+    """Ten splits that cover the graph; for Planetoid's graphs one, with twenty training nodes per class."""
     dataset = registry.load(name, data_directory, download=False)
     if name in ("amazon_ratings", "chameleon"):
         # archives from before they kept splits

@@ -16,6 +16,6 @@ def test_a_stream_is_its_seed_and_its_purpose():
 def test_torch_has_streams_of_its_own_too() -> None:
     first = torch.rand(5, generator=torch_stream(3, "pairs"))
     assert torch.equal(first, torch.rand(5, generator=torch_stream(3, "pairs")))
-    # A generator that is seeded by the number alone, as a method's first weights have it, draws others.
+    # A generator seeded with only the number, as for a method's initial weights, draws other numbers.
     for other in (torch_stream(3, "masks"), torch_stream(4, "pairs"), torch.Generator().manual_seed(3)):
         assert not torch.equal(first, torch.rand(5, generator=other))

@@ -118,7 +118,7 @@ def labelled(nodes: int, official: np.ndarray | None = None, classes: int = 2) -
 
 
 def test_the_official_split_follows_its_nodes():
-    """Also where clients overlap, leave nodes out, and after the largest component has been taken."""
+    """Also if clients overlap or leave nodes out, and after taking the largest component."""
     drawn = np.random.default_rng(0).integers(4, size=(2, 30))
     dataset = labelled(30, np.arange(3)[:, None, None] == drawn)
     partition = Partition("two", (np.arange(20), np.arange(10, 28)))
@@ -157,7 +157,7 @@ def test_a_split_from_a_file(tmp_path, monkeypatch):
 
 @given(seed=st.integers(0, 2**16), share=st.floats(0.05, 1.0))
 def test_a_split_of_ids_is_the_split_of_their_masks(seed: int, share: float) -> None:
-    """Whatever part of the graph the largest component is."""
+    """For any size of the largest component."""
     random = np.random.default_rng(seed)
     source, target = random.integers(0, 30, (2, 25))
     part = largest_component(build_dataset("parts", source, target, np.ones((30, 1)), np.arange(30) % 2))
@@ -193,7 +193,7 @@ def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, mes
 @given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
 @settings(max_examples=30)
 def test_per_class_takes_as_many_of_each_class_and_of_the_rest(named, held, case, train, seed):
-    """The rest is tested on, but for those `named`, or validated on."""
+    """Of the remaining nodes as many as asked for have the role `named`, the others the role that is left."""
     labels, _ = case
     sizes = np.bincount(labels, minlength=4)
     rest = int(np.maximum(sizes - train, 0).sum())
@@ -227,7 +227,7 @@ def test_bad_requests_are_one_clear_sentence(scheme, message):
 @given(nodes=st.integers(1, 40), train=st.floats(0.01, 0.98), seed=st.integers(0, 1000))
 @settings(max_examples=30)
 def test_a_federation_has_nodes_to_train_and_to_test_on(nodes, train, seed):
-    """Shares that round to no node at all are refused where the clients are laid side by side."""
+    """Shares that round to no node at all are refused when the federation is made."""
     labels = np.zeros(nodes, dtype=int)
     dataset = build_dataset("dots", np.zeros(0), np.zeros(0), np.ones((nodes, 1)), labels)
     scheme = f"ratio[train={train},validation=0,test={0.99 - train}]"

@@ -1,4 +1,4 @@
-"""Tables as people have them: read as meant, or refused with the column's name."""
+"""Users' tables: read as intended, or refused with the column's name."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def write(
     identity: str = "id",
     separator: str = ",",
 ) -> Dataset:
-    """The graph of four nodes in a path, 7 5 9 4, read from tables spelt so."""
+    """Return the graph of a path of four nodes, 7 5 9 4, read from tables in this spelling."""
     table = {identity: IDS, "label": labels, **({"f1": FEATURES} if columns is None else columns)}
     rows = [list(table), *map(list, zip(*table.values(), strict=True))]
     (folder / "nodes.csv").write_text("\n".join(separator.join(row) for row in rows) + "\n")

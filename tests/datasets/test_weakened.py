@@ -1,4 +1,4 @@
-"""As many edges inside classes go as asked for, always the same ones."""
+"""Weakening removes the requested number of edges inside classes, always the same ones."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A device that is not the CPU, played by it: what can be tested of the CUDA path without a GPU.
+"""A second device, emulated on the CPU, to test as much of the CUDA path as possible without a GPU.
 
 Its tensors hold their values in CPU tensors and say that they live on torch's `meta` device. Every
 operation on them runs on the CPU, so that results are real, but only after the rules of a second device
@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 NAME = "meta"
-"""The device's name for torch: the one whose gradients flow without a backend."""
+"""The device's name for torch: the only one that supports gradients without a backend."""
 
 DEVICES = ["stand-in", *(["cuda"] if torch.cuda.is_available() else [])]
-"""What tests of other devices run on."""
+"""Devices on which tests of other devices run."""
 
 _aten = torch.ops.aten
 _MOVES = {_aten._to_copy.default, _aten.copy_.default}
@@ -42,7 +42,7 @@ class DeviceMismatchError(RuntimeError):
 
 
 class SecondTensor(Tensor):
-    """A tensor on the second device; `held` is where its values really are."""
+    """A tensor on the second device; `held` is the CPU tensor with its values."""
 
     held: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -50,7 +50,7 @@ class SecondTensor(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> "SecondTensor":
         """Wrap a CPU tensor, dense or compressed."""
-        # Torch's wrappers know no compressed layout on this device: `layout` and `to_dense` answer for it.
+        # Torch's wrappers have no compressed layout on this device: `layout` and `to_dense` provide it.
         strided = held.layout is torch.strided
         tensor: SecondTensor = torch.Tensor._make_wrapper_subclass(
             cls,
@@ -65,18 +65,18 @@ class SecondTensor(Tensor):
 
     @property
     def layout(self) -> torch.layout:  # type: ignore[override]
-        """That of the values: torch knows no layout of wrapped compressed tensors."""
+        """Layout of the values: torch has none for wrapped compressed tensors."""
         return self.held.layout
 
     def to_dense(self, *arguments: Any, **options: Any) -> Tensor:
-        """Torch asks for the layout here too, before any operation is dispatched."""
+        """Convert here: torch would check the layout before it dispatches the operation."""
         return SecondTensor(self.held.to_dense(*arguments, **options))
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """As in `SecondDevice`, also once its context is left."""
+        """Run the operation as in `SecondDevice`, even outside its context."""
         return _run(func, args, dict(kwargs or {}))
 
 
@@ -86,7 +86,7 @@ class SecondDevice(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run one operation where its operands are."""
+        """Run one operation on the device of its operands."""
         return _run(func, args, dict(kwargs or {}))
 
 
@@ -141,7 +141,7 @@ def _held(leaf: Any) -> Any:
 
 
 def _wrapped(leaf: Any, back: Mapping[int, SecondTensor]) -> Any:
-    """What an operation returned: the operand itself where it worked in place."""
+    """Wrap an operation's result; for an in-place operation return the operand itself."""
     if not isinstance(leaf, Tensor):
         return leaf
     return back[id(leaf)] if id(leaf) in back else SecondTensor(leaf)
@@ -157,7 +157,7 @@ def _refuse_mixture(func: Any, args: Any, operands: Sequence[Tensor]) -> None:
 
 @contextmanager
 def on_device(device: str) -> Iterator[str]:
-    """The name to give a setting for one of `DEVICES` or the CPU, while it can be used."""
+    """Make one of `DEVICES` or the CPU usable; yields its name for a setting."""
     if device == "stand-in":
         with second_device() as place:
             yield place

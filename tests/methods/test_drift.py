@@ -14,7 +14,7 @@ from tests.methods.loops import Clients
     ("name", "options"), [("feddc", {"alpha": 0.1}), ("feddyn", {"alpha": 0.1}), ("scaffold", {})]
 )
 def test_many_local_steps_end_at_the_global_optimum(name: str, options: dict[str, float]) -> None:
-    """Strongly convex: the weighted gradient of the regularised losses vanishes at the optimum alone."""
+    """Strongly convex: the weighted gradient of the regularised losses vanishes only at the optimum."""
     schedule = Schedule(
         rounds=16,
         local_epochs=8,

@@ -1,4 +1,4 @@
-"""The series against the kernel written out node by node, with its gradients, and its two limits."""
+"""The series compared with the kernel computed node by node, its gradients and its two limits."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from fedsub.methods.stacked.segments import Segments
 
 
 def kernel_means(h: Tensor, places: Tensor) -> Tensor:
-    """Node by node."""
+    """Return the kernel means, computed node by node."""
     rows = []
     for place in places:
         weights = torch.exp(-((place - places) ** 2))

@@ -15,7 +15,7 @@ from tests.methods.loops import Clients
 
 
 def test_a_planted_federation_is_split_along_its_seam():
-    """Six clients; the first three share out class 0, the last three the others."""
+    """Six clients: the first three divide class 0 among them, the last three the other classes."""
     dataset = small_dataset(nodes=240)
     labels = dataset.labels.numpy()
     first, second = np.nonzero(labels == 0)[0], np.nonzero(labels != 0)[0]

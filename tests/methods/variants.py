@@ -1,4 +1,4 @@
-"""Methods with the options under which they are tried: every branch that keeps or exchanges something."""
+"""Methods with the options to test: every branch that keeps state or exchanges something."""
 
 from typing import Any
 

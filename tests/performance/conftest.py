@@ -1,4 +1,4 @@
-"""The clients whose operations are timed: Cora where the real graphs are at hand, else a graph like it."""
+"""The clients whose operations are timed: Cora if the real graphs are available, else a similar graph."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def federation(dataset_name: str) -> Federation:
 
 @pytest.fixture(scope="session")
 def built(federation: Federation) -> FederatedMethod:
-    """FedAvg on them, built."""
+    """FedAvg, built on these clients."""
     method = make_method(federation)
     method.build()
     return method

@@ -1,4 +1,4 @@
-"""The parts of a round, each beside what it was chosen over. `make perf` saves the times; none is asserted.
+"""The parts of a round, each beside its rejected alternatives. `make perf` saves the times; none is asserted.
 
 pytest-benchmark compares the saved times of two commits: `pytest-benchmark compare 0001 0002`.
 """
@@ -30,7 +30,7 @@ def leaf(*shape: int) -> Tensor:
 
 
 def forward_and_backward(function: Callable[[], Tensor], leaves: list[Tensor]) -> Callable[[], None]:
-    """Both ways through a differentiable function, gradients dropped as in a round."""
+    """Return a forward and backward pass through `function`; gradients are dropped as in a round."""
     out = function()
     gradient = torch.randn_like(out)
 
@@ -73,7 +73,7 @@ def test_feature_product(
 @pytest.mark.parametrize("outputs", [7, 12, WIDTH])
 @pytest.mark.usefixtures("kernel")
 def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments, outputs: int) -> None:
-    """Numba takes the products with few outputs alone."""
+    """Numba computes only the products with few outputs."""
     h, weight = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH, outputs)
     benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
 

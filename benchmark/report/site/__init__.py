@@ -1,1 +1,1 @@
-"""The site `results/site`: answers from the records, a view for each question, readable without a network."""
+"""The site `results/site`: one view for each question about the records, readable without a network."""

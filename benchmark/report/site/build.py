@@ -1,4 +1,4 @@
-"""The folder `results/site`: `index.html`, its style and script, and a data file for every view."""
+"""Write the folder `results/site`: `index.html`, its style and script, and the views' data files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SYMBOLS = {
     agreement.VANISHED: "✗",
     agreement.OPEN: "…",
 }
-"""Beside a verdict, so that it does not rest on colour."""
+"""Verdict → the symbol beside it, so that colour is not its only mark."""
 
 
 def write_site(results: Path, facts: Facts) -> Path:
@@ -79,9 +79,9 @@ def write_site(results: Path, facts: Facts) -> Path:
 
 
 def pages(facts: Facts) -> Iterator[Page]:
-    """Every page but the first."""
+    """Return every page except the first."""
     places = [place for place, entry in enumerate(facts.entries) if entry.answer[1]]
-    # The clearest: print alone cannot settle it, and the code is of the method's own paper.
+    # The clearest example: undecidable from print, and decided by the code of the method's own paper.
     example = max(places, key=lambda place: _clarity(facts.entries[place]), default=None)
     worked = None if example is None else (facts.entries[example], facts.figure_addresses[example])
     values = {"rule": agreement, "seeds": sequential, "near": TOLERANCE, "worked": worked}
@@ -114,7 +114,7 @@ def _clarity(entry: Entry) -> tuple[bool, ...]:
 
 
 def _home(facts: Facts) -> dict[str, Any]:
-    """What the first screen shows."""
+    """Return the values for the first screen."""
     board = leaderboard.block_values(facts, *facts.first, "h2") if facts.first else {"board": ""}
     return board | {
         "methods": len({row.cell.method for board in facts.boards for row in board.rows}),
@@ -136,13 +136,13 @@ def _version() -> str:
 
 
 def _named_pages(facts: Facts) -> list[list[str]]:
-    """For the search: kind, title, other spellings and address of methods, graphs, blocks and papers."""
+    """Return the search index of methods, graphs, blocks and papers: kind, title, aliases, address."""
     found = [
         ["method", catalog.describe(name).title, name, f"method/{slug(name)}"] for name in catalog.methods()
     ]
     graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
     found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
-    # Of several tables the first.
+    # A block in several tables is listed with the first.
     for block, table in reversed(dict(reversed(facts.blocks)).items()):
         address = block_address("leaderboard", block, table)
         found.append(["leaderboard", block_title(block), " ".join(map(str, block)), address])
@@ -151,7 +151,7 @@ def _named_pages(facts: Facts) -> list[list[str]]:
 
 
 def _guides(folder: Path) -> Iterator[list[str]]:
-    """For the search: the guides that `make docs` built beside the site, each with its words."""
+    """Yield the search index of the guides that `make docs` built beside the site, each with its words."""
     for path in sorted((ROOT / "docs").glob("*.md")):
         built = f"docs/{path.stem}.html"
         if (folder / built).is_file():
@@ -161,7 +161,7 @@ def _guides(folder: Path) -> Iterator[list[str]]:
 
 
 def _environment() -> Environment:
-    """Templates whose inserts are escaped."""
+    """Return the HTML templates, with autoescape."""
     environment = templates("site/assets", autoescape=True)
     environment.filters |= {
         "code": _code,
@@ -194,11 +194,11 @@ def _environment() -> Environment:
 
 
 def _code(text: str) -> Markup:
-    """The text with what stands between backticks as code."""
+    """Return the text with the parts between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _write_data(folder: Path, name: str, variable: str, held: Any) -> None:
-    """A script that assigns: a page from a file may load scripts, but fetch nothing."""
+    """Write the data as a script: a page opened from a file can load scripts but cannot fetch data."""
     text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     write_page(folder / "data" / f"{name}.js", f"Object.assign(window.{variable}??={{}},{text});\n".encode())

@@ -1,4 +1,4 @@
-"""Drawings as SVG, in the colours of the page: intervals, fronts and curves."""
+"""SVG drawings of intervals, Pareto fronts and curves, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ WIDTH, HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 40, 96, 20, 36
 LETTER = 7.2
 LETTERS = 27
-"""Of a name in a scatter, at most; the whole is in the mark's title."""
+"""Largest number of letters of a name in a scatter plot; the mark's title has the whole name."""
 LABELS = 6
-"""Names in a drawing, at most."""
+"""Largest number of names in a drawing."""
 _SPAN = 0.04
 
 
 def strip(interval: tuple[float, float] | None, middle: float, reach: float, band: float = 0.0) -> Markup:
-    """An interval on a line from −reach to reach with 0 in the middle; `band` is ± δ. What leaves the line
-    ends in an arrow."""
+    """Draw an interval on a line from −reach to reach with 0 in the middle; `band` is δ, drawn as ±δ. An end
+    beyond the line has an arrow."""
     ends = interval or (middle, middle)
 
     def at(value: float) -> float:
@@ -41,7 +41,7 @@ def strip(interval: tuple[float, float] | None, middle: float, reach: float, ban
 
 @dataclass(frozen=True)
 class Point:
-    """A method in a scatter."""
+    """A method in a scatter plot."""
 
     name: str
     x: float
@@ -51,8 +51,8 @@ class Point:
 
 
 def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> Markup:
-    """Points over a logarithmic axis, on which 0 stands at the left end; those of the front are joined and
-    up to `LABELS` of them named."""
+    """Draw points over a logarithmic axis with 0 at the left end. The points of the front are joined, and up
+    to `LABELS` of them are named."""
     some = [point.x for point in points if point.x > 0]
     least = min(some, default=1.0) / (3 if len(some) < len(points) else 1.2)
     most = max(some, default=1.0) * 1.2
@@ -83,7 +83,7 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
     named = []
     for point in front[-LABELS:]:
         name = point.name if len(point.name) <= LETTERS else f"{point.name[: LETTERS - 1]}…"
-        # A name that would leave the drawing stands before its point.
+        # A name that would leave the drawing is placed left of its point.
         is_left = x(point.x) + 7 + LETTER * len(name) > WIDTH
         place, kind = (x(point.x) - 7, "best end") if is_left else (x(point.x) + 7, "best")
         named.append((place, y(point.y), name, kind))
@@ -100,7 +100,7 @@ class Line:
 
 
 def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Markup:
-    """Up to `LABELS` curves, each with its own colour and dashes, named at its right end."""
+    """Draw up to `LABELS` curves, each with its own colour and dashes, and its name at the right end."""
     drawn = [line for line in drawn if line.points][:LABELS]
     y, up = _upright([value for line in drawn for _, value in line.points])
     last = max((place for line in drawn for place, _ in line.points), default=1.0)
@@ -128,7 +128,7 @@ def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Marku
 
 
 def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    """Where a value lies on the upright axis of these values, and its ticks."""
+    """Return the function from a value to its y coordinate, and the ticks of the vertical axis."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = _SPAN * (high - low) or 1.0
     bottom, top = low - room, high + room
@@ -140,7 +140,7 @@ def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tu
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round values between the ends, three to six of them."""
+    """Return three to six round values between the ends."""
     power = 10.0 ** math.floor(math.log10((high - low) or 1.0))
     step = next(step for step in (power / 5, power / 2, power, 2 * power) if (high - low) / step <= 6)
     return [round(step * place, 10) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
@@ -169,7 +169,7 @@ def _frame(
 
 
 def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
-    """Labels, each moved down until it lies on none before it."""
+    """Return the labels, each moved down until it overlaps none before it."""
     parts: list[Markup] = []
     taken: list[tuple[float, float, float]] = []
     for x, y, name, kind in sorted(named, key=lambda item: item[1]):

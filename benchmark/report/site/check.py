@@ -1,4 +1,4 @@
-"""Check a number: paper → table → figure, each with an answer in words."""
+"""Pages `check`: paper → table → printed figure, each with its verdict in words."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedsub.benchmark.spec.settings import SETTINGS
 
 _SUBJECT = attrgetter("code", "method", "backbone", "metric")
 BASIC = ("split", "hidden", "rounds", "local_epochs", "learning_rate", "weight_decay", "dropout", "optimiser")
-"""Settings that are shown also where they are the default."""
+"""Settings that are shown even at their default."""
 
 
 def pages(facts: Facts) -> Iterator[Page]:
-    """The list of tables, every table and every figure."""
+    """Yield the list of tables, every table and every figure."""
     counts = count_tables(facts.entries)
     papers = [
         (paper, [(table_address(paper, each.table), each, _subject(facts, paper, each)) for each in listed])
@@ -42,7 +42,7 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 
 def _subject(facts: Facts, paper: str, count: Count) -> str:
-    """What a table is about, where one protocol's title says."""
+    """Return the subject of a table, if the title of exactly one protocol names it; else empty."""
     table = count.table.replace("main", "main table")
     titles = [facts.titles[name].partition(f"{paper}, {table}: ") for name in count.protocols]
     found = [subject for _, said, subject in titles if said]
@@ -50,17 +50,17 @@ def _subject(facts: Facts, paper: str, count: Count) -> str:
 
 
 def table_address(paper: str, table: str) -> str:
-    """Where a printed table stands, by the name that `summary.table_name` gives it."""
+    """Return the address of a printed table, from its name by `summary.table_name`."""
     return f"check/{slug(paper)}/{slug(table.removeprefix('Table ').replace('Figure ', 'Fig'))}"
 
 
 def source(entry: Entry) -> str:
-    """`FED-PUB, Table 2`."""
+    """Return paper and table, as `FED-PUB, Table 2`."""
     return f"{entry.figure.paper}, {table_name(str(entry.figure.place[1])).replace('main', 'main table')}"
 
 
 def figure_title(entry: Entry) -> str:
-    """What a figure is of, in words."""
+    """Return the title of a figure: method, graph, partition, clients, backbone."""
     place = dict(zip(PLACE, entry.figure.place, strict=True))
     clients = f"{place['clients']} clients" if place["clients"] else ""
     scheme = "" if place["partition"] == "none" else scheme_title(str(place["partition"]))
@@ -69,12 +69,12 @@ def figure_title(entry: Entry) -> str:
 
 
 def score_name(entry: Entry) -> str:
-    """Which score it is."""
+    """Return the heading of the figure's score."""
     return heading_of(entry.metric or str(entry.figure.place[7]))
 
 
 def answer_words(entry: Entry) -> str:
-    """Printed, here, by the authors' code: the answer without its verdict."""
+    """Return the printed value, ours and that of the authors' code in words, without the verdict."""
     said = [f"Printed {with_spread(entry.figure.mean, entry.figure.std)}"]
     if entry.row is not None:
         score = entry.row.scores[entry.metric]
@@ -90,7 +90,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
-    """A grid for each score: methods by graph and clients."""
+    """Return a grid for each score: methods by graph and clients."""
     found: dict[str, dict[str, Any]] = {}
     for entry, address in listed:
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
@@ -106,7 +106,7 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
 
 
 def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
-    """What `figure.html` shows."""
+    """Return the values of the template `figure.html`."""
     word, by_authors = entry.answer
     row, level = entry.row, entry.level
     unit = unit_of(entry.metric).replace("%", "points") if entry.metric else ""
@@ -133,8 +133,8 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
 
 
 def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
-    """Name, value here, and what paper and code state, options of the method first: of what either states,
-    and of what the cell sets."""
+    """Return name, value here, and the statements of paper and code, for options of the method, then for
+    basic settings, settings that either source states, and settings that differ from the default."""
     assert entry.row is not None
     said, unsaid = stated().get(entry.figure.paper, {}), Stated()
     actual, record = entry.row.cell.to_dict(), entry.row.records[0]
@@ -161,8 +161,8 @@ def _plain(value: Any) -> str:
 
 
 def search_lines(facts: Facts) -> list[list[Any]]:
-    """For the search: address, title, table and score, method, graph, partition, clients, printed value,
-    verdict, and whether it is an accuracy that was measured."""
+    """Return the search index of figures: address, title, table and score, method, graph, partition, clients,
+    printed value, verdict, and whether it is a measured accuracy."""
     found = []
     for place, address in facts.figure_addresses.items():
         entry = facts.entries[place]

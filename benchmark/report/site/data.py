@@ -1,4 +1,4 @@
-"""What every view is made from, and the addresses and titles that they share."""
+"""The data behind all views of the site, and their shared addresses and titles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 
 TUNED = "tuned"
-"""What the arena's blocks have in the place of a table."""
+"""Name of the arena's blocks in place of a table."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Page:
     """One view at one address."""
 
     address: str
-    """What stands behind `#`; its first part is the view."""
+    """Part of the URL after `#`; it begins with the view."""
     title: str
     template: str
     values: Mapping[str, Any]
-    """What the template is filled with."""
+    """Values for the template."""
 
     @property
     def file(self) -> str:
-        """The data file that holds it; `app.js` derives the same name."""
+        """Name of the data file with the page; `app.js` derives the same name."""
         parts = self.address.split("/")
         return ".".join(parts[: {"leaderboard": 5, "cost": 5, "check": 3}.get(parts[0], 2)])
 
@@ -52,7 +52,7 @@ class Facts:
 
     boards: Sequence[Leaderboard]
     theirs: Mapping[str, Sequence[Run]]
-    """The runs of the authors' code by the work of our cell."""
+    """Key of our cell → runs of the authors' code."""
     entries: Sequence[Entry]
     findings: Sequence[Finding]
     comparisons: Sequence[Comparison]
@@ -60,11 +60,11 @@ class Facts:
     tuned_records: Mapping[str, Record] = field(default_factory=dict)
     """The records that the arena's entries name, by key."""
     verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Work of a cell → who ran it again (`records.latest`)."""
+    """Key of a cell → who reproduced its record (`records.latest`)."""
 
     @cached_property
     def tables(self) -> dict[str, dict[Block, list[Contender]]]:
-        """Table → block → its methods in order; the arena's as tuned under TUNED."""
+        """Table → block → its methods in order; those of the arena, as tuned, under TUNED."""
         found = {
             board.protocol.name: standings(board.protocol, board.rows, self.theirs) for board in self.boards
         }
@@ -78,7 +78,7 @@ class Facts:
 
     @cached_property
     def blocks(self) -> list[tuple[Block, str]]:
-        """Every block with the table that it stands in, those of most methods first."""
+        """Every block with its table: first those of the table EVERY, then those with the most methods."""
         found = [
             (block, table, sum(each.is_ranked for each in listed))
             for table, of in self.tables.items()
@@ -89,12 +89,12 @@ class Facts:
 
     @cached_property
     def first(self) -> tuple[Block, str] | None:
-        """The block of the first screen."""
+        """Block and table of the first screen."""
         return next((each for each in self.blocks if each[0] == FIRST), next(iter(self.blocks), None))
 
     @cached_property
     def tuned(self) -> dict[Block, list[dict[str, Any]]]:
-        """Block of the arena → its methods by default and as tuned."""
+        """Block of the arena → its methods with default and tuned scores."""
         return by_block(self.arena) if self.arena else {}
 
     @property
@@ -104,25 +104,25 @@ class Facts:
         return standings(load_protocol(str(ARENA)), tuned_rows(held))
 
     def _held(self, keys: Sequence[str]) -> list[Record]:
-        # A record may have been taken out since the arena was judged.
+        # A record may have been removed since `arena.json` was written.
         return [self.tuned_records[key] for key in keys if key in self.tuned_records]
 
     @cached_property
     def headline(self) -> Headline:
-        """The numbers of the findings."""
+        """Numbers of the headline findings."""
         words = (entry.answer[0] for entry in self.entries)
         return headline(self.tables, self.comparisons, self.findings, words)
 
     @cached_property
     def figure_addresses(self) -> dict[int, str]:
-        """Address of every printed figure by its place in `entries`."""
+        """Index in `entries` → address of the printed figure."""
         found: dict[int, str] = {}
         taken: dict[str, int] = {}
         for place, entry in enumerate(self.entries):
             paper, table, *rest = entry.figure.place
             rest = [part for part in rest if part not in ("", "accuracy")]
             address = "/".join(("check", slug(paper), slug(table), slug("-".join(map(str, rest)))))
-            # Those that share a place differ in their notes.
+            # Figures that share a place differ in their notes.
             count = taken[address] = taken.get(address, 0) + 1
             found[place] = address if count == 1 else f"{address}-{count}"
         return found
@@ -132,29 +132,29 @@ class Facts:
         return {(entry.figure.place, entry.figure.note): place for place, entry in enumerate(self.entries)}
 
     def verifiers_of(self, row: Row) -> str:
-        """Who ran records of a row again, each with how many."""
+        """Return who reproduced records of a row, each with the number of records."""
         found = Counter(name for record in row.records for name in self.verified.get(record.key, ()))
         return ", ".join(f"{name} ({many} of {len(row.records)})" for name, many in sorted(found.items()))
 
     def entry_of(self, figure: Figure | None) -> tuple[Entry, str] | None:
-        """The entry of a printed figure and its address."""
+        """Return the entry of a printed figure and its address; None without one."""
         place = None if figure is None else self._of_figure.get((figure.place, figure.note))
         return None if place is None else (self.entries[place], self.figure_addresses[place])
 
 
 def slug(text: Any) -> str:
-    """Letters, digits and dashes, for an address."""
+    """Return the text as lower-case letters, digits and dashes, for an address."""
     return re.sub(r"[^a-z0-9]+", "-", str(text).lower().replace("+", "-plus")).strip("-") or "all"
 
 
 def block_address(view: str, block: Block, table: str) -> str:
-    """Where a block of a table stands in a view."""
+    """Return the address of a block of a table in a view."""
     return "/".join((view, *map(slug, block), slug(table)))
 
 
 def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
-    """Each with its name: with its network where a method stands there with several, and with what deviates
-    from its table."""
+    """Return each with its name, which includes the backbone if a method has several, and the deviations from
+    its table."""
     several = len({each.row.method for each in listed}) < len(listed)
     found = []
     for each in listed:
@@ -165,25 +165,25 @@ def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
 
 
 def method_name(method: str, backbone: str = "") -> str:
-    """A method as its paper writes it, and the network where one is given."""
+    """Return a method as its paper writes it, and the backbone if one is given."""
     return f"{title_of(method)} · {network_title(backbone)}" if backbone else title_of(method)
 
 
 def method_address(method: str) -> str:
-    """Where a method stands; one that is not built in has no page of its own."""
+    """Return the address of a method's page; for a plug-in, which has none, the list of methods."""
     return f"method/{slug(method)}" if method in catalog.methods() else "method"
 
 
 def choices(facts: Facts, view: str, block: Block, table: str) -> dict[str, list[tuple[str, str, bool]]]:
-    """The selectors of a block: every graph, and what there is of the chosen one; title, address and whether
-    it is chosen. Another choice keeps as much of the rest as it can."""
+    """Return the selectors of a block as (title, address, whether chosen): every graph, then the choices that
+    exist within those chosen before. An address keeps as many of the other choices as possible."""
     found: dict[str, list[tuple[str, str, bool]]] = {}
     here = (*block, table)
     titles = (graph_title, scheme_title, str, lambda name: facts.titles[name])
     listed = [(*each, name) for each, name in facts.blocks]
     for place, axis in enumerate(("graph", "partition", "clients", "settings")):
         best: dict[Any, tuple[Any, ...]] = {}
-        # The closest first, of those that are as close that of most methods.
+        # The closest comes first; among equally close ones the one with the most methods.
         for each in sorted(listed, key=lambda each: -sum(map(eq, each, here))):
             if each[:place] == here[:place]:
                 best.setdefault(each[place], each)

@@ -1,4 +1,4 @@
-"""Leaderboards, costs, tuned scores and maps of the difference from Local: by block and table."""
+"""Pages of blocks and tables: leaderboards, costs, tuned scores, and maps of the difference from Local."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = (1, 3, 6, 12)
 
 
 def pages(facts: Facts) -> Iterator[Page]:
-    """The leaderboard and the costs of every block, and the map of every table with several."""
+    """Yield the leaderboard and the costs of every block, and the map of every table with several blocks."""
     for block, table in facts.blocks:
         values = block_values(facts, block, table)
         title = values["title"]
@@ -46,7 +46,7 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 
 def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") -> dict[str, Any]:
-    """What the views on a block show, below a heading of this level."""
+    """Return the values for the views of a block; `heading` is the HTML tag of its title."""
     listed = facts.tables[table][block]
     gains = [abs(each.gain.difference) for each in listed if each.gain is not None]
     return {
@@ -70,23 +70,23 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
 
 
 def _map_address(facts: Facts, table: str) -> str:
-    """Where the map of a table is; empty of one without gains over Local on several blocks."""
+    """Return the address of a table's map; empty for a single block or without gains over Local."""
     blocks = facts.tables[table].values()
     return f"map/{slug(table)}" if len(blocks) > 1 and gains_of([*blocks]) else ""
 
 
 def span(ranks: tuple[int, int]) -> str:
-    """`3` or `1–4`."""
+    """Return a span of ranks, as `3` or `1–4`."""
     return "–".join(map(str, dict.fromkeys(ranks)))
 
 
 def ranks_of(each: Contender) -> str:
-    """The rank for every budget that it keeps, as JSON."""
+    """Return the method's rank for every budget that it keeps, as JSON."""
     return json.dumps({name: span(ranks) for name, ranks in each.ranks.items()}, ensure_ascii=False)
 
 
 def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
-    """The score over each cost."""
+    """Return a drawing of the score over each cost."""
     drawn = {}
     for cost, unit in (("megabytes", "MB"), ("seconds", "s")):
         best = {id(each) for each in front([each for _, each in rows], cost)}
@@ -108,7 +108,7 @@ def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
 
 
 def number(value: float | None) -> str:
-    """A cost to three significant digits."""
+    """Return a cost with at least three significant digits; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Methods: what each does, what it costs, where it helps. Graphs: what their clients are, and who leads."""
+"""Pages of methods (function, cost, gains) and of graphs (statistics of their clients, leading methods)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
 
 BESIDE = (LOCAL, "fedavg")
-"""Methods whose curves stand beside every other's."""
+"""Methods whose curves are drawn beside those of every other method."""
 
 
 def pages(facts: Facts) -> Iterator[Page]:
-    """The list of methods and a page for each."""
+    """Yield the list of methods and a page for each."""
     listed, papers = [], {entry.figure.paper for entry in facts.entries}
     for name in catalog.methods():
         known, told = catalog.describe(name), catalog.explain(name)
@@ -49,7 +49,7 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 
 def _summary(text: str) -> str:
-    """The sentence without the method's name before it."""
+    """Return the sentence without the method's name before it."""
     _, colon, said = text.partition(": ")
     return f"{said[:1].upper()}{said[1:]}" if colon else text
 
@@ -65,7 +65,7 @@ def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
 
 
 def graph_pages(facts: Facts) -> Iterator[Page]:
-    """The list of graphs with records and a page for each."""
+    """Yield the list of graphs with records and a page for each."""
     clients: dict[Any, dict[str, float]] = {}
     for leaderboard in facts.boards:
         clients = {**clients_of(leaderboard.rows), **clients}

@@ -1,4 +1,4 @@
-"""Papers: a card a paper, its claims with the verdict first, and the authors' own code on our clients."""
+"""Pages of papers: one card per paper, its claims by verdict, and the authors' own code on our clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = {"claim_words": CLAIMS, "level_words": VERDICTS, "unmeasured_words": (CA
 
 
 def pages(facts: Facts) -> Iterator[Page]:
-    """The list of papers, a page for each, and the comparison with the authors' code."""
+    """Yield the list of papers, a page for each, and the comparison with the authors' code."""
     counts = count_tables(facts.entries)
     overall = [each for each in facts.comparisons if each.place is None]
     titles = {code.name: code.title for code in CODES.values()}
@@ -61,7 +61,7 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 
 def _by_cause(own: Sequence[tuple[Entry, str]]) -> dict[str, list[tuple[str, str, str]]]:
-    """Cause → the figures that differ by it: title, address, difference."""
+    """Return cause → its differing figures: title, address, difference."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for entry, address in own:
         if entry.level.word == DIFFERS:

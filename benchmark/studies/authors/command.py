@@ -1,4 +1,4 @@
-"""The command `study authors`: run public code on the clients of our cells without a record."""
+"""The command `study authors`: run public code on the clients of our cells that have no record of it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ INSTALL = (
     ".venv-authors/bin/pip install -r benchmark/studies/authors/requirements.txt"
 )
 LONGEST = 6 * 3600.0
-"""Seconds after which a run is given up."""
+"""Seconds after which a run counts as failed."""
 MISSING = "ModuleNotFoundError"
 ROOM = "authors"
-"""Subfolder of the user's cache for files that a code reuses between runs."""
+"""Subfolder of the user's cache for files that a public code reuses between runs."""
 DRAWS = 5
 """Seeds of a cell, each a draw of clients and split."""
 
 
 def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
-    """Run the public codes `named`, each `NAME=PATH`, on the cells that the filters leave; counts failures.
+    """Run the public codes `named`, each `NAME=PATH`, on the selected cells; return the number of failures.
 
-    What has a record of this commit is not run again, unless `--rerun`. Raises UserError for a checkout, an
-    interpreter or a filter that does not fit.
+    Cells with a record of this commit are skipped unless `--rerun` is given. Raises UserError for an invalid
+    checkout, interpreter or filter.
     """
     codes = chosen(named)
     plans = {code: plan(code, request) for code in codes}
@@ -95,7 +95,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
 
 
 def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
-    """Public codes and their folders, from `NAME=PATH` arguments.
+    """Return public codes and their folders from `NAME=PATH` arguments.
 
     Raises UserError for an unknown name and for a path that holds another code.
     """
@@ -115,7 +115,7 @@ def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
 
 
 def version_of(checkout: Path) -> str:
-    """The commit, with `-dirty` if a file of it was changed; of a folder without git a digest of its code."""
+    """Return the commit, with `-dirty` if a tracked file was changed; without git a digest of the code."""
     if git(checkout, "rev-parse", "--show-toplevel") == str(checkout):
         changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
         return f"{git(checkout, 'rev-parse', 'HEAD')}{'' if changed == '' else '-dirty'}"
@@ -126,11 +126,11 @@ def version_of(checkout: Path) -> str:
 
 
 def plan(code: PublicCode, request: Request) -> list[Cell]:
-    """Our cells that the code can run, restricted by the request's filters.
+    """Return our cells that the code can run, restricted by the request's filters.
 
-    A variant of a method that the code has may be named though its tables do not list it: what the code has
-    no name for changes our cell alone, so that one run of theirs is compared with several readings of ours.
-    Raises UserError if none is left.
+    The request may name variants of the code's methods that its tables do not list. Options unknown to the
+    code change only our cell, so that one run of theirs is compared with several variants of ours.
+    Raises UserError if no cell is left.
     """
     own = [
         name for name in code.methods if not request.method or {name, parse_name(name)[0]} & {*request.method}
@@ -165,12 +165,12 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
 
 
 def worker_of(code: PublicCode) -> str:
-    """The module that runs the code."""
+    """Return the name of the module that runs the code."""
     return f"fedsub.benchmark.studies.authors.{code.name}_worker"
 
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
-    """Hand the clients of our cell over and have the code train on them. Raises WorkerError."""
+    """Run the code in a worker on the clients of our cell. Raises WorkerError."""
     with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
         exchange = Path(folder) / "clients.npz"
         federation = make_clients(cell)[2]
@@ -216,9 +216,9 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
 
 
 def _keep_counts(kept: Path, adjacency: sp.csr_matrix) -> None:
-    """Leave our graphlet counts where FedStruct's code finds what an earlier run has counted.
+    """Save our graphlet counts where FedStruct's code looks for those of an earlier run.
 
-    They are the same integers, and take seconds where the code's loops take hours (docs/authors.md).
+    The integers are the same, and take seconds to count; the code's loops take hours (docs/authors.md).
     """
     if not kept.exists():
         content = io.BytesIO()

@@ -1,9 +1,9 @@
 """FED-PUB's public code: `python -m fedsub.benchmark.studies.authors.fedpub_worker FD`.
 
-Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is
-repeated here, after its `ParentProcess.start`, which hands the clients to processes that sleep a second
-between them. Every client has a worker object of its own, as with as many workers as clients there, and its
-state stays in it; there it goes to a file and comes back in every round.
+Clients, server, models, training and evaluation are the checkout's own. The loop over rounds follows its
+`ParentProcess.start`, which passes the clients to processes and sleeps a second between them. Here every
+client has its own worker object, as in the code with as many workers as clients. A client's state stays in
+its object; in the code it is written to a file and read back in every round.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from fedsub.benchmark.studies.clients import WrittenClients
 from fedsub.benchmark.studies.handover import stand_in_for_missing_extensions
 
 PACKAGE = {"local": "fedavg", "fedavg": "fedavg", "fedpub": "fedpub"}
-"""Our method → the code's package of client and server."""
+"""Our method → the code's package with client and server."""
 
 
 def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
-    """Mean over clients of the test accuracy at the round of the best mean validation accuracy, in percent.
-
-    The public code reports so (`evaluations/visualizer.py`).
+    """Return the mean over clients of the test accuracy, in percent, at the round of the best mean validation
+    accuracy, as the public code does (`evaluations/visualizer.py`).
     """
     for kind in (torch.Tensor, torch.nn.Module):
-        # There may be no CUDA: all stays where it is.
+        # There may be no CUDA: nothing is moved to another device.
         kind.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
     stand_in_for_missing_extensions()
     cell = task["cell"]
@@ -43,10 +42,10 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
         import_module(f"{package}.client").Client(args, number, 0, shared) for number in range(args.n_clients)
     ]
     for worker in workers:
-        # No process for each batch.
+        # Load batches in this process.
         worker.loader.n_workers = 0
     server = import_module(f"{package}.server").Server(args, shared, 0)
-    # It writes its state in every round and never reads it.
+    # The server writes its state in every round and never reads it.
     server.save_state = lambda: None
     os.makedirs(args.log_path)
     timer.start()
@@ -62,16 +61,16 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
 
 
 def reported(validation: np.ndarray, test: np.ndarray) -> float:
-    """Of each client's accuracy in every round, (K, rounds), the mean that the code reports, in percent.
+    """Return the mean test accuracy that the code reports, in percent, from (K, rounds) accuracies.
 
-    It rounds means to a hundredth of a percent before it looks for the best: the first of equal ones counts.
+    The code rounds means to a hundredth of a percent before it takes the best; the first of ties counts.
     """
     best = np.argmax(np.round(100 * validation.mean(axis=0), 2))
     return 100 * float(test.mean(axis=0)[best])
 
 
 def _arguments(clients: WrittenClients, cell: dict[str, Any]) -> Any:
-    """The code's parsed command line, for its scripts' flags and the cell's settings."""
+    """Return the code's parsed command line with the flags of its scripts and the cell's settings."""
     overlapping = cell["partition"].startswith("metis-overlapping")
     given = {
         "model": PACKAGE[cell["method"]],
@@ -93,7 +92,7 @@ def _arguments(clients: WrittenClients, cell: dict[str, Any]) -> Any:
     pairs = [text for name, value in given.items() for text in (f"--{name}", str(value))]
     sys.argv = ["main.py", *pairs, "--clsf-mask-one", "--laye-mask-one"]
     args = import_module("main").set_config(import_module("parser").Parser().parse())
-    # It knows these of Cora alone.
+    # The code knows these numbers only for Cora.
     args.n_feat, args.n_clss = clients.features.shape[1], clients.classes
     args.base_lr, args.weight_decay = cell["learning_rate"], cell["weight_decay"]
     return args
@@ -116,7 +115,7 @@ def _load_clients(clients: WrittenClients) -> Any:
 
 
 def _train_client(worker: Any, client: int, number: int) -> None:
-    """Handle one message as a worker process of the code does, without the file of the client's state."""
+    """Handle one message as a worker process of the code does, without the client's state file."""
     if number == 0:
         worker.switch_state(client)
     worker.on_receive_message(number)
@@ -133,7 +132,7 @@ def _round(number: int, args: Any, server: Any, workers: list[Any]) -> None:
 
 
 def _round_alone(number: int, server: Any, workers: list[Any], shared: dict[Any, Any]) -> None:
-    """Local is not in the code: its FedAvg, each client receiving what itself has sent."""
+    """Run a round of Local, which the code lacks: its FedAvg, with each client receiving its own model."""
     if number == 0:
         server.on_round_begin(number)
         shared["received"] = [shared["global"]] * len(workers)

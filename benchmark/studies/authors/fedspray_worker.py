@@ -1,6 +1,6 @@
 """FedSpray's public code: `python -m fedsub.benchmark.studies.authors.fedspray_worker FD`.
 
-Its `main.run` is called as it stands, with the cell's settings; its graph and client files give way to ours.
+Its `main.run` is called unchanged, with the cell's settings; our graph and clients replace its files.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NETWORKS = {"gcn": "GCN", "sgc": "SGC", "graphsage": "SAGE"}
 
 
 def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
-    """Accuracy over all test nodes and over the minority ones at the round of the lowest validation loss."""
+    """Return the accuracy (%) over all and over minority test nodes at the round of least validation loss."""
     cell = task["cell"]
     main: Any = import_module("main")
     client: Any = import_module("client")
-    # The code always builds its GraphSAGE; the other networks stand beside it, unused.
+    # The code always builds its GraphSAGE and never its other networks: the wanted one takes that name.
     client.SAGE = getattr(import_module("model"), NETWORKS[cell["backbone"]])
     main.load_data = lambda *_: _load_clients(clients)
-    # It lists its client files before it loads them.
+    # The code lists the folder of its client files before it loads them.
     os.mkdir("partition")
     scores: list[float] = []
 
@@ -58,7 +58,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
 def _load_clients(
     clients: WrittenClients,
 ) -> tuple[Any, int, list[list[int]], list[list[int]], list[list[int]]]:
-    """Replacement of the code's `load_data`: graph, number of clients, and each client's nodes by role."""
+    """Replace the code's `load_data`: return graph, number of clients, and each client's nodes by role."""
     graph = SimpleNamespace(
         x=clients.features,
         y=clients.labels,

@@ -1,7 +1,7 @@
 """FedStruct's public code: `python -m fedsub.benchmark.studies.authors.fedstruct_worker FD`.
 
-Its graph is built of ours and divided as ours, its configuration is that of the checkout with the cell's
-settings in place of its own; servers, clients and training are called as its `main` and `simulations` do.
+Its graph is built from ours and divided into our clients. Its configuration is the checkout's, with the
+cell's settings. Servers, clients and training are called as in its `main` and `simulations`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fedsub.benchmark.studies.handover import stand_in_for_missing_extensions
 FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
 """Our graph → the code's configuration file and name."""
 FEATURES = {"deg": "degree", "gdv": "GDV", "n2v": "node2vec", "h2v": "hop2vec"}
-"""Our structure features → the code's."""
+"""Our name of structure features → the code's name."""
 
 
 def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
-    """Accuracy over all test nodes after the last epoch, from each client's own, in percent."""
+    """Return the accuracy (%) over all test nodes after the last epoch, computed from the clients' own."""
     cell = task["cell"]
     stand_in_for_missing_extensions()
     _configure(cell, Path(task["checkout"]))
@@ -59,14 +59,14 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
             found = server.joint_train_g(FL=method != "local", **network, **quiet)
         tested = [int(clients.mask("test", rows).sum()) for rows in clients.rows]
     timer.stop()
-    # The code averages clients by their nodes; by their test nodes it is the accuracy over all of them.
+    # The code weighs clients by their nodes; weighed by test nodes the mean is the accuracy over all of them.
     right = sum(count * found[f"Client{number}"]["Test Acc"] for number, count in enumerate(tested) if count)
     return {"accuracy": 100 * float(right) / sum(tested)}
 
 
 def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
-    """Put a graph's structure features, if an earlier run has made them, where the code looks for those that
-    it has saved itself; `origin` (n,) are the nodes' numbers in the graph, by which they are kept."""
+    """Put the structure features of an earlier run, if there is one, where the code looks for its own saved
+    ones. They are kept in the graph's order of nodes; `origin`, (n,), are the nodes' numbers in the graph."""
     if kept.exists():
         saved.parent.mkdir(parents=True)
         with np.load(kept, allow_pickle=False) as file:
@@ -74,7 +74,7 @@ def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
 
 
 def _keep(saved: Path, origin: torch.Tensor) -> None:
-    """Leave what the code has saved, graphlet counts or node2vec's embedding, for later runs."""
+    """Keep the features that the code has saved (graphlet counts or node2vec's embedding) for later runs."""
     if saved.exists():
         features = torch.load(saved, weights_only=True)
         rows = torch.empty_like(features)
@@ -83,10 +83,10 @@ def _keep(saved: Path, origin: torch.Tensor) -> None:
 
 
 def _time_after(server: Any, step: str, timer: Timer) -> None:
-    """Start the timer at the end of a step that the server's training begins with.
+    """Start the timer at the end of `step`, with which the server's training begins.
 
-    In it the code powers its matrix and makes structure features, and before it FedSage+ trains its
-    generators: set-up, which is in no seconds per round of ours.
+    In this step the code computes matrix powers and structure features; before it, FedSage+ trains its
+    generators. This is set-up, which our seconds per round do not include.
     """
     taken = getattr(server, step)
 
@@ -99,7 +99,7 @@ def _time_after(server: Any, step: str, timer: Timer) -> None:
 
 
 def _configure(cell: dict[str, Any], checkout: Path) -> None:
-    """Write the code's configuration with the cell's settings; the code reads it when it is imported."""
+    """Write the code's configuration with the cell's settings; the code reads it on import."""
     yaml = import_module("yaml")
     name = FILES[cell["dataset"]]
     values = yaml.safe_load((checkout / "config" / f"config_{name}.yml").read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def _widths(text: str) -> list[int]:
 
 
 def _load_clients(clients: WrittenClients) -> tuple[Any, list[Any]]:
-    """The code's graph, with the edges between clients, and its subgraphs, divided as our clients are."""
+    """Return the code's graph, with the edges between clients, and its subgraphs, one per client of ours."""
     edges = np.concatenate([clients.edges, clients.edges_between], axis=1)
     nodes = torch.arange(len(clients.labels))
     graph = import_module("src.utils.graph").Graph(

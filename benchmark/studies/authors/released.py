@@ -1,7 +1,7 @@
-"""The clients of Cora that FedTAD's code holds, as a graph and a partition that a run can name.
+"""Convert the clients of Cora in FedTAD's public code into a graph and a partition that a run can name.
 
-The public code (github.com/xkLi-Allen/FedTAD, commit 07a1617) has one division into ten clients, with its
-split, in dataset/Cora/Client10/Louvain. Edges between clients are not in it.
+The code (github.com/xkLi-Allen/FedTAD, commit 07a1617) has one partition into ten clients, with its split,
+in dataset/Cora/Client10/Louvain. Edges between clients are missing.
 
     python -m fedsub.benchmark.studies.authors.released CLONE FOLDER
 """
@@ -22,7 +22,7 @@ ROLES = {"split_train": "train_idx", "split_validation": "val_idx", "split_test"
 
 
 class _Read:
-    """Stands in for the classes of PyG, which need not be installed."""
+    """Replacement of PyG's classes, so that PyG need not be installed."""
 
     _store: _Read
     _mapping: dict[str, torch.Tensor]
@@ -32,7 +32,7 @@ _CLASSES = ("data.Data", "data.DataEdgeAttr", "data.DataTensorAttr", "storage.Gl
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The arrays of one client; nothing in the file is executed."""
+    """Return the arrays of one client; nothing in the file is executed."""
     stand_ins: list[Any] = [(_Read, f"torch_geometric.data.{name}") for name in _CLASSES]
     with torch.serialization.safe_globals(stand_ins):
         found = torch.load(path, weights_only=True)
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(clone: Path, folder: Path) -> tuple[Path, Path]:
-    """Write `fedtad-cora.npz` and `fedtad-cora.npy`, the client of each node; returns their paths."""
+    """Write `fedtad-cora.npz` (graph) and `fedtad-cora.npy` (client of each node); returns their paths."""
     parts = [read(clone / PLACE / f"data{client}.pt") for client in range(CLIENTS)]
     sizes = [len(part["y"]) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])

@@ -1,4 +1,4 @@
-"""One run of the authors' code, in its environment: our clients in, scores and seconds out."""
+"""One run of the authors' code in its environment: reads our clients, returns scores and seconds."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from fedsub.benchmark.studies.clients import WrittenClients
 from fedsub.benchmark.studies.handover import Run, serve
 
 KEPT = "kept.npz"
-"""Files that a worker leaves for later runs on the same graph."""
+"""File that a worker leaves for later runs on the same graph."""
 
 
 class Timer:
-    """Seconds of training: from `start`, after all is loaded and set up, to the end."""
+    """Seconds and core share of training, from `start` to `stop`."""
 
     def __init__(self) -> None:
         self.seconds = self.core_share = 0.0
         self.start()
 
     def start(self) -> None:
-        """All is loaded and set up."""
+        """Start timing, once everything is loaded and set up."""
         self._started, self._processor = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
-        """Trained and evaluated."""
+        """Stop timing, after training and evaluation."""
         self.seconds = time.perf_counter() - self._started
         self.core_share = (time.process_time() - self._processor) / self.seconds
 
 
 Train = Callable[[WrittenClients, dict[str, Any], Timer], dict[str, float]]
-"""Trains the cell's method on the clients; scores in percent by our names."""
+"""Function that trains the cell's method on the clients; returns our names of scores → percent."""
 
 
 def run(train: Train) -> None:

@@ -1,1 +1,1 @@
-"""Rounds of this suite and of openfgl-lib timed in alternation: same graph, clients, split and network."""
+"""Rounds of this suite and of openfgl-lib, timed in alternation: same graph, clients, split and backbone."""

@@ -1,7 +1,7 @@
-"""This suite and openfgl-lib timed on the same clients, in alternation (A B A B …), and the page on it.
+"""Time this suite and openfgl-lib on the same clients, in alternation (A B A B …), and write the page on it.
 
-Timings lie in `results/performance/peers.jsonl`, appended to: on each machine the latest of a key counts.
-`results/performance.md` is made of them.
+Timings are appended to `results/performance/peers.jsonl`: on each machine the latest of a key counts.
+`results/performance.md` is made from them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fedsub.datasets.options import OptionValue
 from fedsub.methods.core import registry
 
 PYTHON = ROOT / ".venv-peers" / "bin" / "python"
-"""Of the environment in which `make peers` installs openfgl-lib."""
+"""Interpreter of the environment in which `make peers` installs openfgl-lib."""
 VARIABLE = "FEDSUB_PEER_PYTHON"
 IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls, openfgl.data.simulation"
 OURS, PEER = "fedsub.benchmark.studies.peers.our_worker", "fedsub.benchmark.studies.peers.openfgl_worker"
 SLOW = 30.0
-"""Seconds of a peer's round above which one warm-up round is enough."""
+"""Seconds of a peer's round from which one warm-up round is enough."""
 FEW = 4
-"""Number of values below which the minimum is shown instead of an interval."""
+"""Number of values below which only the minimum is shown, without an interval."""
 DATASETS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers")
 CLIENTS = (5, 10, 20, 50, 100)
 SCHEDULE: dict[str, Any] = {
@@ -50,7 +50,7 @@ SCHEDULE: dict[str, Any] = {
     # The peer weighs clients by their nodes.
     "weighting": "nodes",
 }
-"""The same for both; both evaluate every client in every round."""
+"""Schedule of both suites; both evaluate every client in every round."""
 PLAIN: dict[str, Any] = {"backbone": "gcn", "hidden": (128,), "head": "convolution", "dropout": 0.5}
 """The peer's GCN of two layers: the second convolution is the classifier."""
 MASKED: dict[str, Any] = {"backbone": "gcn", "hidden": (128, 128), "head": "linear", "dropout": 0.5}
@@ -62,12 +62,12 @@ class Pairing:
     """One method in both suites."""
 
     method: str
-    """Its name here."""
+    """The method's name in this suite."""
     algorithm: str
-    """Its name there."""
+    """The method's name in the peer."""
     architecture: dict[str, Any]
     options: dict[str, OptionValue] = field(default_factory=dict)
-    """The peer's variants and hyper-parameters, as options here."""
+    """The peer's variants and hyper-parameters, as options of this suite."""
 
 
 PAIRINGS = {
@@ -85,12 +85,12 @@ PAIRINGS = {
         Pairing("fedtad", "fedtad", PLAIN, {"shared_over": "classes", "divergence": "l1"}),
     )
 }
-"""By the method's name here."""
+"""Name of the method in this suite → pairing."""
 
 
 @dataclass(frozen=True)
 class PeerCell:
-    """One comparison."""
+    """One comparison: a method on a graph with a number of clients."""
 
     pairing: Pairing
     dataset: str
@@ -109,17 +109,17 @@ class Limits:
     pairs: int = 5
     """Blocks of rounds of each worker."""
     block: float = 2.0
-    """Seconds that a block of the slower worker should take, at least one round."""
+    """Seconds that a block of the slower worker should take; a block has at least one round."""
     most_rounds: int = 20
-    """Rounds of a block at most."""
+    """Largest number of rounds of a block."""
     answer: float = 300.0
-    """Seconds after which a worker is given up."""
+    """Seconds to wait for a worker's answer before it counts as failed."""
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]) -> list[PeerCell]:
-    """The comparisons that the filters leave; an empty filter leaves all.
+    """Return the comparisons selected by the filters; an empty filter selects all.
 
-    Raises UserError for a method that is not shared, an unknown graph and a number of clients not compared.
+    Raises UserError for a method, a graph or a number of clients that is not compared.
     """
     asked = (
         ("method", methods, PAIRINGS),
@@ -135,7 +135,7 @@ def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]
 
 
 def peer_python(given: Path | None) -> Path:
-    """The interpreter that has the peer: `given`, else FEDSUB_PEER_PYTHON, else that of `make peers`.
+    """Return the interpreter with the peer: `given`, else FEDSUB_PEER_PYTHON, else that of `make peers`.
 
     Raises UserError if it lacks the peer.
     """
@@ -151,7 +151,7 @@ def peer_python(given: Path | None) -> Path:
 def timings(
     results: Path, cells: Sequence[PeerCell], python: Path, limits: Limits, rerun: bool
 ) -> Iterator[dict[str, Any]]:
-    """The records of the comparisons that this machine lacks, as they are made; of all with `rerun`."""
+    """Run the comparisons that this machine has no record of (all with `rerun`); yield each new record."""
     kept = Measurements(results)
     for number, cell in enumerate(cells, start=1):
         if rerun or kept.lacks(cell.key):
@@ -160,7 +160,7 @@ def timings(
 
 
 def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
-    """The record of one comparison: `status` is ok, or says which worker failed, then `error` says how.
+    """Return the record of one comparison: `status` is ok or names the failed worker, and `error` the reason.
 
     `phases` holds, under `round`, the mean seconds of a round in every block of either worker.
     """
@@ -202,7 +202,7 @@ def _interleave(workers: tuple[Worker, Worker], limits: Limits) -> dict[str, Any
 
     warm = once(1)
     if warm["peer"][-1] < SLOW:
-        # Ours is built, and either compiles, in the first command: a second warm-up tells what a round takes.
+        # In the first command ours is built and both compile: only a second warm-up measures a round.
         warm = once(2)
     slowest = max(seconds[-1] for seconds in warm.values())
     rounds = max(1, min(limits.most_rounds, int(limits.block / max(slowest, 1e-9))))
@@ -224,7 +224,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where it was made."""
+    """Machine on which a timing was made."""
 
     cpu: str
     machine: str
@@ -234,7 +234,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """A comparison, as far as anything reads it."""
+    """Fields of a stored comparison that are read."""
 
     key: str
     made: Machine
@@ -244,7 +244,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def ratios(self) -> list[float]:
-        """The peer's seconds over ours in every pair of blocks; empty if there is none."""
+        """Ratio of the peer's seconds to ours in every pair of blocks; empty without any."""
         timed = self.phases.get("round", Phase())
         return [peer / ours for ours, peer in zip(timed.ours, timed.peer, strict=False)]
 
@@ -257,13 +257,13 @@ class Measurements(Latest[Timing]):
         super().__init__(path, Timing, lambda each: (str(each.made), each.key))
 
     def lacks(self, key: str) -> bool:
-        """Whether this machine has no record of the key, or that of a failure on this side."""
+        """Whether this machine has no record of the key, or only one in which our worker failed."""
         here = msgspec.convert(environment("auto", "cpu"), Machine)
         own = next((each for each in self.values() if (each.key, each.made) == (key, here)), None)
         return own is None or own.status == "ours failed"
 
     def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Append a record of `values` with the machine, the commit and the moment; returns it."""
+        """Append a record of `values` with the machine, the commit and the time; returns it."""
         made = {
             **environment("auto", "cpu"),
             "commit": commit(),
@@ -277,7 +277,7 @@ class Measurements(Latest[Timing]):
 
 def write_page(results: Path) -> Path:
     """Write `performance.md` from the records in the results folder; returns its path."""
-    # Timings beside another suite than openfgl-lib begin their keys with its name.
+    # Keys of comparisons with suites other than openfgl-lib begin with the suite's name.
     found = [
         each
         for each in Measurements(results).values()
@@ -297,7 +297,7 @@ def write_page(results: Path) -> Path:
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean between the ends of its 95 % interval."""
+    """Return (lower end, geometric mean, upper end) of the 95 % interval."""
     logs = [math.log(value) for value in values]
     mean, half = fmean(logs), 0.0
     if len(logs) > 1:

@@ -1,9 +1,9 @@
 """openfgl-lib's worker, run by an interpreter that has it: `python -m …peers.openfgl_worker FD`.
 
-Clients, server, messages, local training and evaluation are the library's own, in the order of its
-`FGLTrainer.train`, whose loop is repeated here so that it can stop between rounds. The library takes its
-clients from its data class, which is replaced by one that holds ours, and its split from files, which are
-written beside the file of clients.
+Clients, server, messages, local training and evaluation are the library's own. The loop of its
+`FGLTrainer.train` is repeated here in the same order, so that it can stop between rounds. The library takes
+its clients from its data class, which is replaced by one with our clients. It takes its split from files,
+which are written beside the file of clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedsub.benchmark.studies.handover import Run, serve, stand_in_for_missing_e
 
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
-    """Build the trainer on the clients that the file holds."""
+    """Build the trainer on the clients of the file."""
     stand_in_for_missing_extensions()
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
@@ -30,7 +30,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
 
 
 class Clients:
-    """What the library's data class offers: `local_data`, `global_data`, `processed_dir`."""
+    """Replacement of the library's data class: `local_data`, `global_data`, `processed_dir`."""
 
     def __init__(self, exchange: Path, folder: Path) -> None:
         self.processed_dir = str(folder)
@@ -43,7 +43,7 @@ class Clients:
         self.counts = self.written.counts
 
     def _data(self, rows: slice, edges: np.ndarray) -> Any:
-        # The library loads features dense.
+        # Dense, as the library loads features.
         data = import_module("torch_geometric.data").Data(
             x=self.written.features[rows],
             edge_index=torch.from_numpy(edges.copy()),
@@ -65,7 +65,7 @@ class Clients:
 
 
 def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
-    """The library's trainer for the task's algorithm, with its own defaults but for what is set here."""
+    """Make the library's trainer for the task's algorithm, with its own defaults except the settings here."""
     library = import_module("openfgl.flcore.trainer")
     args = import_module("openfgl.config").args
     schedule, architecture = task["schedule"], task["architecture"]
@@ -97,14 +97,14 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
 
 
 class Loop:
-    """The loop of `FGLTrainer.train`, a round at a time, counted on."""
+    """The loop of `FGLTrainer.train`, one round at a time; rounds are numbered across calls."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.number = trainer, 0
         trainer.logger.add_log = lambda evaluation: None
 
     def run(self) -> None:
-        """One round, evaluation included."""
+        """Run one round, evaluation included."""
         trainer = self.trainer
         everyone = list(range(trainer.args.num_clients))
         trainer.message_pool["round"] = self.number

@@ -1,4 +1,4 @@
-"""This suite's worker, on METIS clients with FED-PUB's network and schedule: `python -m …our_worker FD`."""
+"""This suite's worker, on METIS clients with FED-PUB's backbone and schedule: `python -m …our_worker FD`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fedsub.methods.stacked.memory import keep_freed_memory
 from fedsub.methods.tasks import Evaluation
 
 SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
-"""Drawn in each client, so that none of a hundred lacks training or test nodes."""
+"""Drawn within each client, so that none of a hundred clients lacks training or test nodes."""
 
 
 def make_federation(name: str, clients: int) -> Federation:
-    """METIS clients of the graph's largest component, features row-normalised.
+    """Return METIS clients of the graph's largest component, with row-normalised features.
 
-    Raises UserError if the graph cannot be had.
+    Raises UserError if the graph cannot be loaded.
     """
     dataset = row_normalised(largest_component(load(name)))
     parts = partition(dataset, "metis", clients, seed=0)
@@ -46,13 +46,13 @@ def make_method(
     seed: int = 0,
     **options: OptionValue,
 ) -> FederatedMethod:
-    """A method on these clients, by default with FED-PUB's network and schedule."""
+    """Make a method on these clients, by default with FED-PUB's backbone and schedule."""
     setting = make_setting(federation, architecture, schedule, seed, merged=registry.describe(name).merged)
     return registry.create(name, options, setting)
 
 
 def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
-    """The next round of a method that has been built: local epochs, evaluation (returned), exchange."""
+    """Make a function that runs the next round (local epochs, evaluation, exchange) and returns its score."""
     numbers = count(1)
 
     def run() -> Evaluation:
@@ -66,9 +66,9 @@ def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
 
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
-    """Make the clients and hand them to the peer through a file; build the method."""
+    """Make the clients, write them to a file for the peer, and build the method."""
     warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
-    # As the runner does.
+    # As in the benchmark's runner.
     keep_freed_memory()
     federation = make_federation(task["dataset"], task["clients"])
     architecture, schedule = Architecture(**task["architecture"]), Schedule(**task["schedule"])

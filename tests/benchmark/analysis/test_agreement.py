@@ -32,7 +32,7 @@ from fedsub.benchmark.spec.protocol import load_protocol, names
 
 
 def values(mean: float, spread: float, count: int = 10) -> list[float]:
-    """Values of that mean and sample standard deviation."""
+    """Return values with this mean and sample standard deviation."""
     steps = np.arange(count) - (count - 1) / 2
     return [*(mean + spread * steps / steps.std(ddof=1))]
 
@@ -44,7 +44,7 @@ def values(mean: float, spread: float, count: int = 10) -> list[float]:
     [
         (79.88, 1.0, MATCHES),
         (79.87, 1.0, NEEDS_RUNS),
-        (79.01, 1.0, NEEDS_RUNS),  # The interval leaves out 0, the difference is below 2 points.
+        (79.01, 1.0, NEEDS_RUNS),  # The interval excludes 0; the difference is below 2 points.
         (78.99, 1.0, DIFFERS),
         (78.97, 2.0, NEEDS_RUNS),  # Twice as wide: 2.06.
         (78.93, 2.0, DIFFERS),
@@ -72,10 +72,10 @@ def test_without_a_printed_spread_ours_stands_in() -> None:
     assert one.interval == pytest.approx((-2.1873, 2.1873), abs=1e-4)
     assert ten.interval == pytest.approx((-0.9327, 0.9327), abs=1e-4)
     assert (one.word, ten.word) == (NEEDS_RUNS, MATCHES)
-    # Drawn once, our variance between seeds holds that of training too, and stands in for both.
+    # Drawn once: our variance between seeds includes that of training and replaces both.
     once = judge(values(81, 1), Printed(81.0, None, 10, drawn_once=True), POINTS)
     assert once.interval == one.interval
-    # Of two runs the smaller spread is luck: ours stands in.
+    # A smaller spread of two runs is chance: ours replaces it.
     two = judge(values(81, 1), Printed(81.0, 0.01, 2), POINTS)
     assert two.interval == judge(values(81, 1), Printed(81.0, None, 2), POINTS).interval
 
@@ -83,10 +83,10 @@ def test_without_a_printed_spread_ours_stands_in() -> None:
 def test_one_draw_in_print_adds_our_spread_once() -> None:
     found = judge(values(81, 1), Printed(80.9, 0.0, 3, drawn_once=True), POINTS)
     assert found.interval == pytest.approx((0.1 - 2.1873, 0.1 + 2.1873), abs=1e-4)
-    # 1.9 is wanted: t(38)·√(1 + 1/39) = 1.9126 and t(48)·√(1 + 1/49) = 1.8951.
+    # The half-width must be 1.9 at most: t(38)·√(1 + 1/39) = 1.9126 and t(48)·√(1 + 1/49) = 1.8951.
     assert found.seeds is not None
     assert 39 < found.seeds < 49
-    # The quantile of the normal distribution, 1.834·1 > 1.5, is left with any number of seeds.
+    # With any number of seeds the half-width is at least the normal quantile, 1.834·1 > 1.5.
     never = judge(values(81, 1), Printed(80.5, 0.0, 3, drawn_once=True), POINTS)
     assert (never.word, never.seeds, never.reason) == (UNSETTLED, None, ONE_DRAW)
 
@@ -117,7 +117,7 @@ def test_the_number_of_seeds_is_the_smallest_that_decides(
     once=st.booleans(),
 )
 def test_a_noisy_run_never_matches(drawn: list[float], spread: float | None, runs: int, once: bool) -> None:
-    """Even at a printed mean that is exactly ours."""
+    """Even if the printed mean equals ours exactly."""
     found = judge(drawn, Printed(statistics.fmean(drawn), spread, runs, once), POINTS)
     if 1.6448 * statistics.stdev(drawn) / math.sqrt(len(drawn)) > POINTS:
         assert found.word in (NEEDS_RUNS, UNSETTLED)
@@ -128,12 +128,12 @@ def test_too_little_to_judge() -> None:
     assert judge([], printed, POINTS).word == NOT_MEASURED
     single = judge([81.0], printed, POINTS)
     assert (single.word, single.interval, single.reason) == (NEEDS_RUNS, None, "one seed has no spread")
-    # Seeds that are one run in copies.
+    # All seeds are copies of one run.
     same = judge([81.0, 81.0, 81.0], Printed(81.0), POINTS)
     assert (same.word, same.interval) == (NEEDS_RUNS, None)
     assert judge([10.0, 10.0], Printed(10.5), 1.05, may_repeat=True).word == MATCHES
     assert judge([10.0, 10.0], Printed(12.0), 1.2, may_repeat=True).word == DIFFERS
-    # What rounding leaves between them is no spread.
+    # Differences within rounding error are no spread.
     rounded = [0.1 + 0.2, 0.3]
     assert judge(rounded, Printed(0.3), POINTS).reason == "all seeds give the same value"
     assert judge(rounded, Printed(0.31), 0.031, may_repeat=True).word == MATCHES
@@ -155,10 +155,10 @@ def test_too_little_to_judge() -> None:
         (2.1, 8.4, 1, OPEN),
         (-2.1, -2.0, 1, KEPT),
         (-2.1, 2.0, 1, VANISHED),
-        (0.0, 2.0, 1, OPEN),  # As noisy as that it is within ±1 of nothing by no means.
+        (0.0, 2.0, 1, OPEN),  # Too noisy to be within ±1 of 0.
         (0.79, 5.0, 0.1, VANISHED),
         (0.8, 5.0, 0.1, OPEN),
-        (0.79, 1.9, 0.1, KEPT),  # It is small in print as well.
+        (0.79, 1.9, 0.1, KEPT),  # The printed gain is small as well.
         (-0.79, 1.9, 0.1, VANISHED),
         (0.2, 0.3, 0.1, VANISHED),  # The interval holds 0.
     ],
@@ -174,14 +174,14 @@ def test_gains_by_hand(measured: float, printed: float, noise: float, word: str)
 def test_the_share_of_a_gain_that_is_kept() -> None:
     assert judge_gain(values(3.0, 1.0), 4.0).share_kept == pytest.approx(0.75)
     assert judge_gain(values(3.0, 1.0), 0.0).share_kept is None
-    # A method that is its baseline in every run has no gain.
+    # A method that equals its baseline in every run has no gain.
     same = judge_gain([0.0, 0.0], 3.0, may_repeat=True)
     assert (same.word, same.share_kept) == (VANISHED, 0.0)
 
 
 @given(st.lists(st.floats(-200, 200), min_size=2, max_size=10), st.floats(-20, 20))
 def test_a_noisy_gain_is_open(drawn: list[float], printed: float) -> None:
-    """The interval holds 0 and leaves ±1 wherever noise is large beside the gain."""
+    """If noise is large relative to the gain, the interval includes 0 and extends beyond ±1."""
     noise = statistics.stdev(drawn) / math.sqrt(len(drawn))
     if noise > 1.0 and abs(statistics.fmean(drawn)) < 1.6448 * noise:
         assert judge_gain(drawn, printed).word == OPEN

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_cause_is_that_of_a_printed_figure() -> None:
-    """An entry that no figure reaches, because none is so or because an earlier one fits, says nothing."""
+    """An entry is dead if no figure matches it, or if earlier entries match all of its figures."""
     used = {id(cause_of(place, kind)) for place in figures() for kind in KINDS}
     assert [cause.text for cause in load_causes() if id(cause) not in used] == []
 
@@ -40,7 +40,7 @@ def test_the_evidence_exists_and_holds_a_record_of_each_cause() -> None:
 
 
 def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
-    """So that a sentence on records that were made again does not outlive them."""
+    """A sentence must not outlive the records it describes when these are made again."""
     records, unfounded = Records(ROOT / "results"), []
 
     def board_of(table: str) -> Leaderboard:
@@ -49,7 +49,7 @@ def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
 
     @cache
     def beside(named: str) -> str:
-        """The rows and columns that the site has and the page in git leaves out."""
+        """Return the rows and columns that the site shows and the page in git leaves out."""
         if named.startswith("results/leaderboards/"):
             return tables_of(board_of(Path(named).stem))
         if named != "results/authors.md":

@@ -21,7 +21,7 @@ against = ["local", {{ method = "fedavg" }}]
 
 
 def read(folder: Path, text: str) -> Claim:
-    """The one claim of a file."""
+    """Return the single claim of a file with this text."""
     path = folder / "claims.toml"
     path.write_text(text)
     (claim,) = load_claims(path)
@@ -49,7 +49,7 @@ def printed(side: Side) -> float | None:
 
 
 def margin_left(contrast: Contrast, column: Column, place: int) -> float | None:
-    """By how much the printed figures bear the claim out; None where they are not printed."""
+    """Return by how much the printed figures support the claim; None if they are not printed."""
     ours, theirs = printed(column.ours), printed(column.theirs[place])
     if ours is None or theirs is None:
         return None
@@ -59,7 +59,7 @@ def margin_left(contrast: Contrast, column: Column, place: int) -> float | None:
 
 
 def test_the_papers_own_figures_bear_their_claims_out() -> None:
-    """So that no claim is read the wrong way round, or against the wrong cells."""
+    """Guards against claims with the wrong direction or the wrong cells."""
     tested = 0
     every = [(claim.says, contrast) for claim in load_claims() for contrast in claim.contrasts]
     for says, contrast in every:

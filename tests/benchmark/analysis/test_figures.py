@@ -37,13 +37,13 @@ SCORES: Mapping[str, tuple[float, ...]] = {
     "fedavg": (60.0, 69.0, 78.0),
     "fedpub": (81.4, 81.5, 81.6),
 }
-"""Seed by seed; 79.94 ± 0.24, 69.19 ± 0.67 and 81.54 ± 0.12 are printed."""
+"""Method → score of each seed; printed are 79.94 ± 0.24, 69.19 ± 0.67 and 81.54 ± 0.12."""
 
 
 def records_of(
     table: str, scores: Mapping[str, tuple[float, ...]], *argv: str, **results: Any
 ) -> list[Record]:
-    """Records of a table with made-up accuracies, seed by seed; `results` are in all of them."""
+    """Return records of a table with made-up accuracies, one per seed; all have the fields `results`."""
     seeds = str(len(next(iter(scores.values()))))
     cells = make_plan(parse(["--table", table, "--method", *scores, "--seeds", seeds, *argv]).request).cells
     return [
@@ -64,7 +64,7 @@ def entries_of(**records: Sequence[Record]) -> list[Entry]:
 
 
 def entry_of(entries: Sequence[Entry], *place: str) -> Entry:
-    """The entry of the printed figure whose place begins like this."""
+    """Return the entry of the printed figure whose place begins with `place`."""
     (found,) = (entry for entry in entries if entry.figure.place[: len(place)] == place)
     return found
 
@@ -105,7 +105,7 @@ def planned_by(entry: Entry) -> dict[str, Cell]:
 
 
 def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entry]) -> None:
-    """One figure of every table and of every method; those of scores that compare cells come next."""
+    """Tests one figure of every table and method; the next test covers scores that compare cells."""
     compared = ("gain_over", "change_from", "communication", "model_size")
     own = [entry for entry in entries if entry.command and not entry.metric.startswith(compared)]
     chosen = {entry.protocol: entry for entry in own} | {entry.point["method"]: entry for entry in own}
@@ -145,7 +145,7 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     runs = AuthorsRuns(tmp_path, "fedpub")
     place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
     keys = [record.key for record in records if record.cell.method == "local" and record.cell.seed < 2]
-    # The third is of other clients, which a change of the partition left behind.
+    # The third run is on other clients, left over from an earlier version of the partition.
     for seed, key in enumerate([*keys, "gone"]):
         metrics = {"accuracy": 79.0 + seed}
         runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
@@ -167,7 +167,7 @@ def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
     assert words == [MATCHES, UNSETTLED, MATCHES]
     assert fedavg.level.reason == ONE_DRAW
     assert local.gain is None
-    # (81.5 − 80) of (81.54 − 79.94), which no seed moves here: copies of one run decide nothing.
+    # 81.5 − 80 measured, 81.54 − 79.94 printed; the gain is the same for all seeds, which decides nothing.
     assert fedpub.gain is not None
     assert (fedpub.gain.word, fedpub.gain.compared) == (OPEN, pytest.approx((1.5, 1.6)))
     assert fedavg.gain is not None
@@ -175,7 +175,7 @@ def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
 
 
 def test_gains_are_paired_by_seed() -> None:
-    """Draws that move both methods by ten points leave the level open, and the gain is decided."""
+    """Draws that shift both methods by ten points leave the level undecided, but the gain is decided."""
     scores = {"local": (70.0, 80.0, 90.0), "fedpub": (71.5, 81.7, 91.6)}
     found = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "FED-PUB")
     assert found.level.word == UNSETTLED
@@ -226,7 +226,7 @@ def test_a_row_that_deviates_answers_nothing() -> None:
 
 
 def test_one_division_for_every_seed_decides_nothing() -> None:
-    """As METIS makes it of few nodes: its spread says nothing of other clients, in print or elsewhere."""
+    """METIS does so with few nodes: the spread then says nothing about other clients, printed or not."""
     same = {"partition_statistics": {"intra_edges": 3017, "clients": 10}}
     entry = entry_of(entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE, **same)), *TABLE_2, "Local")
     assert (entry.level.word, entry.level.reason) == (

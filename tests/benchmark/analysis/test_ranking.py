@@ -100,7 +100,7 @@ def test_the_critical_difference_is_that_of_the_printed_table() -> None:
 def test_luck_of_the_selection_by_hand() -> None:
     validation, test = [0.5, 0.9, -math.inf, 0.8], [10.0, 30.0, 99.0, 20.0]
     found = selection_luck(validation, test, np.random.default_rng(0), 20_000)
-    # The first of equals that a resample of four holds: trial 1 with 1 − (3/4)⁴, then 3, then 0.
+    # The best trial in a resample of four is trial 1 with probability 1 − (3/4)⁴, then trial 3, then 0.
     without = [(3 / 4) ** 4, (2 / 4) ** 4, (1 / 4) ** 4]
     shares = {
         0.0: 1 - without[0] + without[2],
@@ -135,7 +135,7 @@ def test_a_front_has_what_nobody_beats_in_both() -> None:
 
 
 def _simulated(methods: int, graphs: int, shift: np.ndarray, spread: np.ndarray, seed: int) -> Ranking:
-    """Scores as in the records: graphs differ by 10 points, methods on a graph by `spread`, draws by 1."""
+    """Rank scores that spread as in the records: graphs by 10 points, methods by `spread`, draws by 1."""
     rng = np.random.default_rng(seed)
     scores = (
         rng.normal(70, 10, (1, graphs, 1))
@@ -155,7 +155,7 @@ def test_no_pair_of_all_is_falsely_told_apart(methods: int, graphs: int, case: s
     shift[{"one better": methods - 1, "half better": methods // 2}.get(case, methods) :] = 5
     spread = np.linspace(0.2, 3, methods) if case == "unlike spreads" else np.ones(methods)
     simulated = [_simulated(methods, graphs, shift, spread, seed) for seed in range(200)]
-    # The same for all: it depends on the numbers of methods and graphs alone.
+    # The same for all: it depends only on the numbers of methods and graphs.
     limit = simulated[0].critical_difference
     false = [
         any(np.ptp(each.mean_ranks[shift == level]) > limit for level in {*shift.tolist()})

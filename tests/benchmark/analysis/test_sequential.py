@@ -18,7 +18,7 @@ NOISE = 3 * math.sqrt(ALPHA * (1 - ALPHA) / MANY)
 
 @dataclass(frozen=True)
 class Paper:
-    """How a paper made its mean: spread between draws, spread of training, runs."""
+    """The runs behind a paper's mean: spread between draws, spread of training, number of runs."""
 
     draws: float
     training: float
@@ -68,13 +68,13 @@ def least(paper: Paper) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error(paper: Paper, inflation: float) -> float:
-    """The rate of a wrong verdict, one-sided or two-sided, whichever is larger."""
+    """Return the rate of wrong verdicts, the larger one of one-sided and two-sided."""
     return max(float((inflation * each <= ALPHA).mean()) for each in least(paper))
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=str)
 def test_both_errors_are_at_most_five_percent_over_all_looks(paper: Paper) -> None:
-    """One-sided is "matches" at a difference of δ itself, two-sided is "differs" at none."""
+    """The one-sided error is "matches" at a difference of δ, the two-sided one "differs" at no difference."""
     assert error(paper, INFLATION) <= ALPHA + NOISE
 
 
@@ -93,7 +93,7 @@ def test_the_factor_is_the_least_that_holds_them() -> None:
 @pytest.mark.parametrize("paper", [Paper(0, 1, 3), Paper(1, 1, 3, drawn_once=True)], ids=str)
 @pytest.mark.parametrize(("truth", "wrong"), [(0.0, DIFFERS), (2.0, MATCHES), (-2.0, MATCHES)])
 def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float, wrong: str) -> None:
-    """A figure is judged as it is here: at 3, 5 and 10 seeds, until it is decided."""
+    """Judges each figure as the benchmark does: at 3, 5 and 10 seeds, until it is decided."""
     rng, spread, cases, found = np.random.default_rng(1), math.hypot(paper.draws, paper.training), 100, 0
     for _ in range(cases):
         own = rng.normal(truth, spread, LOOKS[-1])

@@ -24,7 +24,7 @@ BETTER = {"fedprox": 3.0, "ditto": 1.0, "mine": 2.0, "fedgcn": 2.0, "fedlap+": 2
 
 
 def _run(cell: Cell, **beside: Any) -> Record:
-    """As `tuned_run`; FedProx is 3 points above Local and FedAvg, Ditto 1, and FedPer fails in final runs."""
+    """Run like `tuned_run`; FedProx is 3 points above Local and FedAvg, Ditto 1; FedPer's final runs fail."""
     if cell.method == "fedper" and cell.seed in FINAL_SEEDS:
         return failed(cell, "it broke")
     record = tuned_run(cell)
@@ -53,7 +53,7 @@ def _arena(folder: Path, *given: str) -> dict[str, Any]:
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(path))
-    # A forest is grown in test_trials.
+    # Skips the random forest, which test_trials covers.
     monkeypatch.setattr(trials, "LEAST_TRIALS", math.inf)
     return path
 
@@ -156,7 +156,7 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     _arena(tmp_path, "--dataset", graphs[1], "--method", *methods)
     found = _arena(tmp_path, "--dataset", graphs[0], "--partition", "metis", "--method", *methods)
     models, cut, across = found["advice"]
-    # FedPer fails, and what compares nothing with it needs more runs.
+    # FedPer fails: without it the comparison needs more runs.
     assert models["over"] == {"ditto": pytest.approx(-1.0), "apfl": 0.0, "fedala": 0.0}
     assert {column["dataset"] for column in models["columns"]} == {*graphs}
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
@@ -184,7 +184,7 @@ def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path
     assert {each["dataset"]: each["cap"] for each in found["entries"]} == {GRAPHS[0]: 8.0, GRAPHS[1]: 5.0}
     assert "3 trials within 5 to 8 times the core-seconds" in (tmp_path / "arena.md").read_text()
     page = (tmp_path / "arena.md").read_bytes()
-    # A report knows no cap but that of the page before.
+    # A report takes the cap from the previous page.
     write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), results=tmp_path))
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()

@@ -50,7 +50,7 @@ def test_json_goes_to_standard_output_and_all_else_to_standard_error(
 def test_without_seeds_the_rows_are_those_of_the_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """More seeds of a row may be on record than a table's own; other rows are not asked for."""
+    """Shows all recorded seeds of a row, even beyond the table's own; other rows are not requested."""
     assert run(tmp_path, *ONE, "--seeds", "5") == 0
     assert run(tmp_path, *ONE, "--seeds", "5", "--method", "fedper") == 0
     capsys.readouterr()
@@ -73,7 +73,7 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
 
 
 def test_reports_build_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record may name one that fills the memory."""
+    """A record may name a graph that would fill the memory."""
     assert run(tmp_path, *ONE) == 0
     (made,) = [*Records(tmp_path).every()]
     for scheme in ("metis", "attribute[key=site]"):
@@ -317,7 +317,7 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
         assert name in out
-    # What one method has of its own, no backbone changes.
+    # These methods have networks of their own: no backbone applies.
     for own in ("fediih", "fedlap", "fedstruct"):
         assert "its own" in next(line for line in out.splitlines() if line.split()[:1] == [own]), own
     assert "gcn, sgc" in next(line for line in out.splitlines() if line.split()[:1] == ["fedavg"])

@@ -1,4 +1,4 @@
-"""No cell stops a grid: every mixture of ways to end leaves each other cell's record."""
+"""No cell stops a grid: whatever the mixture of failures, all other cells get their records."""
 
 import re
 import resource
@@ -22,7 +22,7 @@ from tests.benchmark.fakes import endless_run, make_record, run, stored
 
 
 def limited_memory(cell: Cell, *given: object) -> Record:
-    """As on a machine whose memory is spent: the address space may not grow by the half GiB asked for."""
+    """Run out of memory: the address space may not grow by the requested half GiB."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, limits[1]))
@@ -73,12 +73,12 @@ WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
         "memory": (limited_memory, "Unable to allocate"),
     }
 )
-"""How a cell may end, and words of its failure; none if it succeeds."""
+"""Name of a way to end → run function and words of the failure; empty if it succeeds."""
 NAMES = tuple(WAYS)
 
 
 def mixed_run(cell: Cell) -> Record:
-    """The way that the seed names; what it raises goes through the `attempt` of the real runs."""
+    """End in the way that the seed selects; exceptions pass through `attempt` as in real runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "run", WAYS[NAMES[cell.seed % len(NAMES)]][0])
         return runner.attempt(cell)
@@ -89,7 +89,7 @@ def mixed_run(cell: Cell) -> Record:
 def test_no_failure_that_python_sees_stops_a_grid(
     ways: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Run one cell for each of `ways`, and again what failed."""
+    """Runs one cell for each of `ways`, then the failed ones again."""
     folder = tmp_path_factory.mktemp("grid")
     seeds = [number * len(NAMES) + NAMES.index(way) for number, way in enumerate(ways)]
     argv = ("--method", "fedavg", "--seeds", ",".join(map(str, seeds)) + ",", "--engine", "in-process")
@@ -108,7 +108,7 @@ def test_no_failure_that_python_sees_stops_a_grid(
 
 @pytest.mark.parametrize("engine", ["process", "ray"])
 def test_dead_and_endless_cells_stop_no_grid_on_workers(engine: str, tmp_path: Path) -> None:
-    """What Python sees is the same there as in process, and tried above."""
+    """Covers only failures outside Python; those inside are the same as in process, and tested above."""
     if engine == "ray":
         pytest.importorskip("ray", reason="Ray is an optional extra")
     argv = ("--method", "fedavg", "--seeds", "4", "--engine", engine)

@@ -45,12 +45,12 @@ PREDICTING: dict[type, Callable[..., dict[str, Tensor]]] = {
     Ditto: lambda method: method.personal(),
     FedPub: lambda method: method.effective(pruned=True),
 }
-"""Whose classifiers are no parameters of that name."""
+"""Methods that predict with other parameters than their own → those parameters."""
 
 
 @dataclass(frozen=True)
 class Keeping(Saving):
-    """Keeps the method, too."""
+    """Saving that also keeps the method."""
 
     methods: list[FederatedMethod] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Keeping(Saving):
 
 
 def classified(method: FederatedMethod, embedding: Tensor, client: Tensor) -> Tensor:
-    """Outputs, (n, C), of the linear map that predicts, on what was saved."""
+    """Apply the method's final linear map to the saved embeddings; returns outputs, (n, C)."""
     parameters = dict(method.parameters)
     for kind, of in PREDICTING.items():
         if isinstance(method, kind):
@@ -113,7 +113,7 @@ def test_the_saved_embedding_is_what_the_classifier_of_the_saved_prediction_read
 
 
 def test_the_saved_origin_is_the_number_of_the_graph_as_loaded(tmp_path: Path) -> None:
-    """Also where the largest component, whose nodes are numbered anew, is trained on."""
+    """Even if only the largest component is trained on, whose nodes are renumbered."""
     cell = replace(CELL, dataset=Spec("community[nodes=200,average_degree=2]"), largest_component=True)
     run(cell, save=Saving(tmp_path, ("predictions", "embeddings")))
     whole = load(cell.dataset)
@@ -130,7 +130,7 @@ def test_the_saved_origin_is_the_number_of_the_graph_as_loaded(tmp_path: Path) -
 
 @register("doubled", title="Doubled", paper="none")
 class Doubled(FedAvg):
-    """Says nothing of what its outputs are made of."""
+    """A method that does not say from which embeddings its outputs are computed."""
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         return 2 * super().logits(dropout)

@@ -1,4 +1,4 @@
-"""What is called after every round: what it is told, and that nothing changes by it."""
+"""Callbacks after every round: what they receive, and that they change no result."""
 
 import sys
 from pathlib import Path

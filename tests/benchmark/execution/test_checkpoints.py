@@ -34,7 +34,7 @@ ALWAYS = 1e-9
 
 
 class Stopped(BaseException):
-    """As Ctrl-C, in the middle of a cell."""
+    """Interrupts a cell like Ctrl-C."""
 
 
 def stop_at(number: int) -> Any:
@@ -46,7 +46,7 @@ def stop_at(number: int) -> Any:
 
 
 def interrupted(results: Path) -> Checkpoints:
-    """Checkpoints in `results` after the second round of CELL, which did not end its third."""
+    """Return the checkpoints in `results` of CELL, interrupted in its third round."""
     checkpoints = Checkpoints(results, ALWAYS)
     with pytest.raises(Stopped):
         run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
@@ -55,7 +55,7 @@ def interrupted(results: Path) -> Checkpoints:
 
 
 def rounds_of(checkpoints: Checkpoints | None) -> tuple[list[int], Record]:
-    """The rounds that a run goes through, and its record."""
+    """Run CELL; return the rounds that it computed and its record."""
     seen: list[int] = []
     return seen, run(CELL, callbacks=[lambda done: seen.append(done.round)], checkpoints=checkpoints)
 

@@ -44,7 +44,7 @@ class RayTaskError(RayError):
 
 @dataclass
 class PlayedRay:
-    """Runs a task when it is waited for; `lost` of them are lost at the first attempt, by their seed."""
+    """A stand-in for Ray that runs a task when its result is awaited; seeds in `lost` fail once."""
 
     lost: tuple[int, ...] = ()
     nodes_there: list[dict[str, Any]] = field(
@@ -206,7 +206,7 @@ def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
 
 
 def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:
-    """Slurm counts whole minutes, and knows no infinite number of them."""
+    """Slurm takes whole minutes, and no infinite time."""
     asked = [SlurmEngine(tmp_path, timeout=timeout)._needs(cells(1), 1) for timeout in (None, math.inf, 61.0)]
     assert [needs["timeout_min"] for needs in asked] == [24 * 60, 24 * 60, 2]
 

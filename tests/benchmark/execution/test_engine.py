@@ -44,7 +44,7 @@ def test_what_was_lost_for_want_of_memory_is_tried_again_alone(
     records = list(ProcessPool(workers=2).map(once_deadly_run, cells(4), failed))
     assert sorted(record.cell.seed for record in records) == [0, 1, 2, 3]
     assert {record.status for record in records} == {"ok"}
-    # In processes of their own, after all others.
+    # They run after all others, in separate processes.
     assert {record.cell.seed for record in records[-2:]} == {1, 2}
     alone = {record.extras["process"] for record in records[-2:]}
     assert alone.isdisjoint(record.extras["process"] for record in records[:2])
@@ -68,7 +68,7 @@ def test_a_log_on_a_full_disk_costs_no_record(tmp_path: Path) -> None:
 
 
 def test_workers_keep_to_their_threads_and_hear_no_ctrl_c_even_while_they_start() -> None:
-    """Here with more time than the system can wait."""
+    """The timeout is longer than the system can wait."""
     before = os.environ.get("OMP_NUM_THREADS")
     (record,) = ProcessPool(1, threads=1, timeout=720 * 3600.0).map(limits_run, cells(1), failed)
     assert record.extras == {"torch": 1, "variable": "1", "held": True}
@@ -88,7 +88,7 @@ def test_one_cell_or_a_debugger_stays_in_process() -> None:
     assert isinstance(create_engine("process", 4, 1, cells=1), InProcess)
     assert isinstance(create_engine("in-process", 4, 1, cells=9), InProcess)
     assert isinstance(create_engine("slurm", 4, 1, cells=1), SlurmEngine)
-    # A cell that is killed costs itself alone, also with one worker.
+    # Even with one worker, a killed cell must not end the others.
     assert create_engine("process", 1, 1, cells=9) == ProcessPool(workers=1)
     assert create_engine("process", 4, 2, cells=3) == ProcessPool(workers=3, threads=2)
 

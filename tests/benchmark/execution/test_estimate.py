@@ -14,13 +14,13 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     near = make_record(make_cell(rounds=2), seconds={"setup": 5.0, "train": 2.0, "evaluate": 1.0})
     other = make_record(make_cell(rounds=1, dataset="citeseer"), seconds={"setup": 1.0, "train": 4.5})
     estimate = Estimate([near, other])
-    # Set up once, whatever the number of rounds.
+    # Set-up is counted once, whatever the number of rounds.
     assert estimate.seconds(make_cell(rounds=10)) == 5 + 10 * 1.5
     assert estimate.seconds(make_cell(rounds=10, clients=99)) == 5 + 10 * 1.5
-    # Of a method without a record the graph tells both.
+    # For a method without a record, set-up and training time come from the graph.
     local = make_cell(rounds=1, dataset="citeseer", method="local")
     assert estimate.seconds(local) == pytest.approx(1 + 4.5)
-    # Of a graph without one the method does, which took 5 and 1.5 s on one graph, 1 and 4.5 s on another.
+    # For a graph without a record, from the method: 5 and 1.5 s on one graph, 1 and 4.5 s on another.
     assert 1 + 1.5 < estimate.seconds(make_cell(rounds=1, dataset="pubmed")) < 5 + 4.5
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
 
@@ -38,7 +38,7 @@ def test_a_failure_tells_no_time_and_seconds_are_of_a_core() -> None:
     method=st.lists(st.floats(-3, 3), min_size=2, max_size=4),
 )
 def test_a_method_new_to_a_graph_costs_what_both_say(graph: list[float], method: list[float]) -> None:
-    """Where every epoch is a graph's factor times a method's, the pair without a record comes out too."""
+    """If an epoch's time is a graph's factor times a method's, the pair without a record is exact too."""
     methods = ["fedavg", "local", "fedprox", "fedpub"][: len(method)]
     graphs = ["cora", "citeseer", "pubmed", "amazon_photo"][: len(graph)]
     pairs = {

@@ -1,4 +1,4 @@
-"""A run that is interrupted, killed or not alone in its folder: nothing is lost or made twice."""
+"""Runs that are interrupted, killed or share their folder: nothing is lost or run twice."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Leases: one holder at a time, and none for those that are gone."""
+"""Leases: one holder at a time; those of dead processes expire."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_a_lease_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
         assert second.claim("b")
         assert not second.claim("a")
         first.give_back("a")
-        # Two cells of equal work were run: the other one still is.
+        # Two cells with the same key were claimed: one of them is still running.
         assert not second.claim("a")
         first.give_back("a")
         assert second.claim("a")
@@ -62,9 +62,9 @@ FOREIGN = {"machine": "elsewhere", "process": 1, "started": 0.0}
         (FOREIGN, 61, True),
         # Dated in the future.
         (FOREIGN, -3600, True),
-        # Another process by this one's number.
+        # Another process with this one's number.
         ({**leases.holder(), "started": 1.0}, 0, True),
-        # A container by the same name has numbers of its own.
+        # A container with the same host name has its own process numbers.
         ({"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}, 0, False),
         *((torn, age, age > 0) for torn in TORN for age in (0, 61)),
     ],

@@ -16,7 +16,7 @@ SMALL = make_cell(
 
 
 class PlayedTime:
-    """Both clocks tick at every look at one of them; the one on the wall goes on while something waits."""
+    """A fake `time`: both clocks advance at every read, the wall clock also while something waits."""
 
     def __init__(self) -> None:
         self.worked = self.waited = 0
@@ -33,7 +33,7 @@ class PlayedTime:
 
 
 def test_the_share_of_a_core_is_of_the_seconds_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits beside them, a callback here, has no part in it."""
+    """Waiting outside of them, here in a callback, does not count."""
     time = PlayedTime()
     for module in (runner, training):
         monkeypatch.setattr(module, "time", time)

@@ -23,8 +23,8 @@ ROUNDS = 9
 
 
 class Work:
-    """Runs that cost nothing; the nearer the learning rate to 0.02, the better. Remembers its cells, and is
-    interrupted after the `most`."""
+    """Fake runs whose score is better the nearer the learning rate is to 0.02. Records its cells, and is
+    interrupted after `most` runs."""
 
     def __init__(
         self, seconds: float = 1.0, broken: Callable[[Cell], bool] = lambda cell: False, most: int = 10**6
@@ -161,7 +161,7 @@ def test_what_is_given_is_not_tuned(tmp_path: Path) -> None:
 
 def test_no_final_run_sees_a_draw_of_the_search() -> None:
     assert not {*SEARCH_SEEDS} & {*FINAL_SEEDS}
-    # A table that draws its clients once says so by data_seed, which a search leaves.
+    # A table that draws its clients once sets data_seed, which a search does not use.
     for data_seed in (-1, 0):
         base = make_cell(dataset="community", clients=3, data_seed=data_seed)
         search = Search.of(base, 2)
@@ -173,7 +173,7 @@ def test_no_final_run_sees_a_draw_of_the_search() -> None:
 
 
 def _roles(clients: Any) -> np.ndarray:
-    """(nodes of the graph,), 1 where a node is a test node."""
+    """Return (nodes of the graph,), 1 for test nodes."""
     dataset, _, federation = clients
     found = np.zeros(dataset.nodes, dtype=int)
     found[federation.origin[federation.test]] = 1
@@ -189,7 +189,7 @@ def test_of_a_trial_scores_seconds_and_memory_are_kept_and_its_failure(tmp_path:
     assert few.core_seconds == pytest.approx(whole.core_seconds, rel=1e-3)
     assert (few.curve, few.extras, kept(few)) == ({}, {}, few)
     assert kept(failed(trial, "it broke")).error == "it broke"
-    # What is compared in the end keeps its bytes and curves.
+    # Final runs keep their bytes and curves.
     for cell in (base, *Search.of(base, 2).final(1)):
         assert kept(tuned_run(cell)) == tuned_run(cell)
 

@@ -44,7 +44,7 @@ def write(results: Path, *records: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records are of the present code, which git cannot say of a working tree that is being edited."""
+    """Treat the records as made by the present code: git cannot tell in an edited working tree."""
     monkeypatch.setattr(verify, "same_code", lambda commit, *folders: True)
 
 
@@ -211,7 +211,7 @@ def test_code_that_a_record_names_runs_only_when_trusted(
     assert not (tmp_path / "ran").exists()
     records = draw(Records(tmp_path), 5, trust=True)
     assert len(records) == 2
-    # Under whatever name it is stored, it is named where it runs.
+    # Even if a record is stored under another name, the output names the file that runs.
     hidden = [replace(record, cell=replace(record.cell, label="local")) for record in records]
     moved = [replace(each, outcome=replace(each.result, metrics={"accuracy": -1.0})) for each in hidden]
     command = write(tmp_path / "other", *(record.to_dict() for record in moved))

@@ -27,7 +27,7 @@ rounds = 2
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle of a study whose folder is gone, with all that it needs and no more."""
+    """Return a bundle with exactly the files that a study needs; the study's folder is gone."""
     home, path = tmp_path / "home", tmp_path / "study.zip"
     (home / "rings").mkdir(parents=True)
     monkeypatch.chdir(home)

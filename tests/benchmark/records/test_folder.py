@@ -224,7 +224,7 @@ def test_a_key_that_no_record_has_is_a_sentence(key: str, folder: Path) -> None:
 def test_a_beginning_that_two_records_share_forgets_neither(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of more keys than there are letters two begin alike."""
+    """With more keys than hexadecimal digits, two keys begin alike."""
     store = Store(folder, "cora")
     for seed in range(3, 20):
         store.append(make_record(make_cell(seed=seed)))

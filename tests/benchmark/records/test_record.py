@@ -1,4 +1,4 @@
-"""What a record says of its cell, its seconds and its options, and which lines are none."""
+"""A record's cell, seconds and options, and lines that are not records."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ def test_seconds_are_of_a_round_and_of_a_core() -> None:
     record = make_record(make_cell(rounds=4), environment=environment, seconds=seconds)
     assert record.seconds_per_round == 2.0
     assert record.core_seconds == {"setup": 20.0, "train": 24.0, "evaluate": 8.0}
-    # What was measured of the processor counts before the threads that were asked for.
+    # The measured processor share takes precedence over the requested threads.
     shared = replace(record, outcome=replace(record.result, core_share=0.5))
     assert shared.core_seconds == {"setup": 2.5, "train": 3.0, "evaluate": 1.0}
     assert failed(make_cell(), "it broke").seconds_per_round == 0

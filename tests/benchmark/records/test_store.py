@@ -31,7 +31,7 @@ def record(seed: int, accuracy: float = 50.0, status: str = "ok") -> Record:
 
 
 def lines_of(store: Store) -> list[bytes]:
-    """The complete lines but those of machines."""
+    """Return the complete lines except those of machines."""
     return [line for line in store.path.read_bytes().split(b"\n")[:-1] if not line.startswith(b'{"id"')]
 
 
@@ -42,7 +42,7 @@ def test_two_processes_lose_double_and_mix_nothing(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        # Slow, not stuck, where other work has the machine: every append waits for the other's lock.
+        # May be slow on a busy machine: every append waits for the other's lock.
         process.join(600)
         assert process.exitcode == 0
     store = Store(tmp_path, "cora")
@@ -60,7 +60,7 @@ actions = st.lists(
 def test_writers_at_once_lose_and_double_nothing(
     actions: list[tuple[int, int, bool, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Any interleaving of three writers: the file reads as the actions one after another.
+    """For any interleaving of three writers the file reads as if the actions came one after another.
 
     The latest success of a key counts; without one, its latest failure.
     """
@@ -96,7 +96,7 @@ def test_writers_at_once_lose_and_double_nothing(
 def test_an_open_reader_sees_what_a_new_one_does(
     steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever others append and take out between two looks: the file may be new, and longer."""
+    """Whatever others append and remove between two reads: the file may have been replaced and be longer."""
     folder = tmp_path_factory.mktemp("store")
     reader = Store(folder, "cora")
     reader.append(record(9))
@@ -172,7 +172,7 @@ json_values = st.recursive(
 
 
 def damage(data: st.DataObject, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with one of them, or of those inside it, gone or replaced."""
+    """Return the values with one of them, at any depth, removed or replaced."""
     place = values
     path = []
     while True:
@@ -189,7 +189,7 @@ def damage(data: st.DataObject, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines_with(values: dict[str, Any]) -> str:
-    """The lines of a record, by values that `Store.append` may refuse."""
+    """Return the lines of a record with values that `Store.append` may refuse."""
     values = {name: value for name, value in values.items() if name != "seed"}
     head: dict[str, Any] = {name: values.pop(name) for name in ("key", "status") if name in values}
     lines = []
@@ -210,13 +210,13 @@ def test_a_damaged_record_is_passed_over_or_harmless(
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
     store = Store(folder, "cora")
-    # Seeds that damage is not likely to give: a record of the same key would be one of them.
+    # Seeds that `damage` is unlikely to produce: it must not make a record with the same key.
     good = [make_record(make_cell(protocol="quick", seed=seed)) for seed in (987_651, 987_652)]
     store.append(good[0])
     statistics: dict[str, float | None] = {"nodes_held": 10.0, "edge_homophily": 0.5}
     made = make_record(make_cell(protocol="quick"), extras=EXTRAS, partition_statistics=statistics)
     values = damage(data, {name: value for name, value in made.to_dict().items() if name != "curve"})
-    # A setting may be changed and the key with it.
+    # If a setting was changed, the key must match it again.
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         values["key"] = cell_of(values).key
     with store.path.open("ab") as file:
@@ -292,10 +292,10 @@ def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     store = Store(RUNS.parent, path.stem)
     records = store.records()
     assert records
-    # Of the trials of a search no curve is kept.
+    # Records of a search's trials have no curve.
     assert all(record.curve["test"] for record in records if record.cell.seed not in SEARCH_SEEDS)
     assert store.warning == ""
-    # Of a key with two results nobody could say which is right.
+    # No key may have two results: neither could be trusted.
     results = [record.key for record in records if record.status == OK]
     assert store.path.read_text(encoding="utf-8").count('"status":"ok"') == len(results)
     assert {graph_of(record.cell) for record in records} == {path.stem}

@@ -1,4 +1,4 @@
-"""A leaderboard with all that the terminal shows of it, as text."""
+"""A leaderboard as text, with everything that the terminal shows."""
 
 from collections.abc import Sequence
 
@@ -25,5 +25,5 @@ def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
 
 
 def line_of(page: str, start: str) -> str:
-    """The row that begins so."""
+    """Return the row whose first cell is `start`."""
     return next(line for line in page.splitlines() if line.startswith(f"| {start} "))

@@ -1,4 +1,4 @@
-"""Tables for papers: what stands in them, what is bold, and that LaTeX can read them."""
+"""Tables for papers: their content, their bold figures, and that LaTeX can read them."""
 
 import re
 from pathlib import Path
@@ -40,9 +40,9 @@ OF_METHODS: dict[str, tuple[Any, Any]] = {
     "learning_rate": (0.01, 0.1),
     "weighting": ("uniform", "nodes"),
 }
-"""Setting that belongs to what competes → two values."""
+"""Setting that may differ between compared methods → two values."""
 PRESENT = versions_of(make_cell())
-"""Records of earlier versions are left out."""
+"""Present versions: records of earlier ones are left out."""
 
 
 def some_results() -> Results:
@@ -115,7 +115,7 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
     rows = cells_of(text)
     assert rows["Central †"] == [r"$99.00 \pm 0.00$", ""]
-    # Two seeds make no bold figure.
+    # With two seeds nothing is bold.
     assert rows["FedAvg"] == [r"$80.50 \pm 0.71$", "1.00"]
     assert not make_table(Results((*central, *plain))).figures["bold"].any()
     assert "breaks privacy" in text
@@ -139,7 +139,7 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
     ("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100)), ("selection", ("last", "per-client"))]
 )
 def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, int], tmp_path: Path) -> None:
-    """Also where each of them was run in one way: no row of its own would tell."""
+    """Even if each method was run with one value only, so that its own rows do not differ."""
     records = [
         make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
         for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
@@ -157,7 +157,7 @@ def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, 
     ("name", "values"),
     [
         *((name, values) for name, values in OF_METHODS.items()),
-        # They change no figure.
+        # These settings change no figure.
         ("further_metrics", ([], ["macro_f1"])),
         ("kernel", ("auto", "dgl")),
     ],
@@ -184,7 +184,7 @@ def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: 
 
 
 def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_path: Path) -> None:
-    """A table gives methods options that their names do not say, and may have given others before."""
+    """A table may set options that the methods' names do not show, and may have set others before."""
     rows: tuple[tuple[str, float, dict[str, Any], dict[str, Any]], ...] = (
         ("fedavg", 60.0, {}, {}),
         ("fedgraph", 70.0, {}, {"start": "zero"}),
@@ -203,7 +203,7 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
     assert table.levels == ("method", "options.start")
     assert table.figures["mean"].tolist() == [61.0, 71.0, 81.0]
     assert table.figures["std"].tolist() == [1.0, 1.0, 1.0]
-    # They compete all the same.
+    # They still compete.
     assert table.figures["bold"].tolist() == [False, False, True]
     assert table.figures["rank"].tolist() == [3.0, 2.0, 1.0]
     shown = table.shown("{mean}", "{mean}")
@@ -243,7 +243,7 @@ def test_equal_values_and_those_of_one_seed_cannot_be_told_apart() -> None:
         assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), sign) == best
     same = pandas.DataFrame({"a": [80.0, 81.0, 82.0], "b": [80.0, 81.0, 82.0], "c": [79.0, 80.0, 81.0]})
     assert indistinguishable(same, 1) == ["a", "b"]
-    # The best for one seed more, and worse by a constant over those that both have.
+    # Column a is best because of one more seed, but worse by a constant over the common seeds.
     more = pandas.DataFrame({"a": [80.0, 80.0, 95.0], "b": [81.0, 81.0, np.nan]})
     assert indistinguishable(more, 1) == ["a", "b"]
 

@@ -146,7 +146,7 @@ def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
 
 
 def test_a_run_with_other_settings_is_nothing_to_gain_over() -> None:
-    """Nor to change from: FedAvg at its worst would make a gain of every method beside it."""
+    """The same holds for `change_from`: every method would have a gain over a badly tuned FedAvg."""
     protocol = toy(["accuracy", "gain_over_fedavg", "change_from_metis"], ["fedavg", "fedper"])
     plain = make_record(current_cell(label="fedavg"), 50.0)
     slow = make_record(current_cell(label="fedavg", learning_rate=0.5), 20.0)
@@ -160,7 +160,7 @@ def test_a_run_with_other_settings_is_nothing_to_gain_over() -> None:
     alone = {row.cell.key: row for row in make_rows(protocol, [slow, better, moved])}
     assert "gain_over_fedavg" not in alone[better.key].scores
     assert "change_from_metis" not in alone[moved.key].scores
-    # What was run as slowly gains over it.
+    # A run with the same settings has a gain over it.
     alike = make_record(current_cell(method="fedper", label="fedper", learning_rate=0.5), 26.0)
     rows = {row.cell.key: row for row in make_rows(protocol, [plain, slow, alike])}
     assert rows[alike.key].scores["gain_over_fedavg"].mean == 6.0
@@ -191,13 +191,13 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     assert set(first.scores) == {"accuracy"}
     assert second.scores["change_from_metis"].mean == pytest.approx(-4.0)
     assert second.scores["accuracy@clients1-3"].mean == 55.0
-    # Of each client a record has the one score that selects the round.
+    # A record has, for each client, only the score that selects the round.
     assert "minority_accuracy@clients1-2" not in second.scores
     assert second.scores["label_distance"].mean == 1.5
 
 
 def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_it() -> None:
-    """By FedAvg's whole model. Fewer bytes may be of a part that stays, more of what goes beside it."""
+    """100 % if as much is sent as FedAvg's model; fewer or more bytes say nothing about the model's size."""
     methods = {"fedavg": 100.0, "gcfl": 100.0, "fedper": 90.0, "fedgta": 110.0, "local": 0.0, "fedpub": 40.0}
     own = {"fedpub": {"model_size_pct": 25.0}}
     records = [

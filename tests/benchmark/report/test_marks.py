@@ -1,4 +1,4 @@
-"""What a page says beside a row: privacy, choices on the table, runs that did nothing, earlier versions."""
+"""Marks of rows: privacy, choices on the table, runs that did nothing beyond FedAvg, earlier versions."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[
     name = "GCFL · did nothing beyond FedAvg in {} of 2 runs"
     assert line_of(page_of(protocol, records), name.format(2))
     assert page_of(protocol, records).count("did nothing") == 2
-    # Without FedAvg's records nothing tells, unless an earlier record says so itself.
+    # Without FedAvg's records this is unknown, unless an earlier record states it.
     alone = [record for record in records if record.cell.method != "fedavg"]
     assert "did nothing" not in page_of(protocol, alone)
     old = [_with_extras(gcfl[0], same_as_fedavg=1.0), gcfl[1]]
@@ -105,7 +105,7 @@ def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str
 
 
 def best_method(protocol: Protocol, records: list[Record]) -> str:
-    """The best of a block by accuracy; empty where nobody competes."""
+    """Return the best method by accuracy; empty if none competes."""
     best = best_of(make_rows(protocol, records), "accuracy")
     return "" if best is None else best.cell.method
 
@@ -115,7 +115,7 @@ def _with_extras(record: Record, **extras: float) -> Record:
 
 
 def gains(*, chosen_gain: float) -> tuple[Protocol, list[Record]]:
-    """FedCog's figure 3 on Cora, where FedCog has this gain over FedAvg, a tenth more with every seed."""
+    """Return FedCog's figure 3 on Cora with this gain of FedCog over FedAvg, plus a tenth per seed."""
     argv = ["--table", "fedcog-fig3", "--dataset", "cora", "--clients", "100", "--seeds", "3", "--method"]
     cells = make_plan(parse([*argv, "fedavg", "fedcog[lnnc=true]"]).request).cells
     records = [
@@ -135,7 +135,7 @@ def test_an_earlier_version_is_no_current_figure() -> None:
     assert best_method(protocol, old) == ""
     assert "agrees" not in page.split("Best of a block")[0]
     assert "No published figure answers these cells." in page
-    # Nor is there a rule for what is not there.
+    # Without verdicts the page does not explain them.
     assert "δ" not in page
     half = [replace(record, cell=replace(record.cell, versions="split=2")) for record in records]
     assert "earlier version (kmeans) " in page_of(protocol, half)
@@ -150,12 +150,12 @@ def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
     page = page_of(protocol, [*old, *fedavg])
     assert page.count("earlier version") == 1
     assert line_of(page, "FedCog · earlier version (kmeans, split)")
-    # Half a test of one's own is no current row of the table.
+    # A row of a user's short test does not replace the table's row.
     short = [replace(record, cell=with_settings(record.cell, rounds=5)) for record in fedavg]
     page = page_of(protocol, [*old, *short])
     assert line_of(page, "FedAvg · earlier version (kmeans, split)")
     assert line_of(page, "FedAvg · rounds=5")
-    # It replaces what deviated alike.
+    # It replaces earlier rows with the same deviations.
     short_before = [replace(record, cell=replace(record.cell, versions="")) for record in short]
     assert "earlier" not in page_of(protocol, [*short, *short_before])
     assert "earlier" not in page_of(protocol, [*fedavg, *short_before])

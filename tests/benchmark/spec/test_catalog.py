@@ -40,7 +40,7 @@ def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
 
 
 def remembered_methods(change: str) -> list[str]:
-    """What is said of the methods after what a command has kept was changed to `change`."""
+    """Return the listed methods after the cache that a command keeps was replaced by `change`."""
     with known.remembering():
         names = known.methods()
     (path,) = known.user_cache().glob("known-*.json")

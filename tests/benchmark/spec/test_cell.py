@@ -31,7 +31,7 @@ OTHER = {
 
 
 ROOM = {"local_epochs": 2, "privacy_clip": 1.0, "top_k": 0.5}
-"""Settings without which others cannot be."""
+"""Settings that other settings require."""
 
 
 def changed(cell: Cell, name: str) -> Cell:

@@ -19,7 +19,7 @@ from tests.benchmark.fakes import quick_run, stored, write_method
 
 
 def named(folder: Path) -> dict[str, tuple[str, ...]]:
-    """For each kind of file, written to `folder`, the filter that names it."""
+    """Write one file of each kind to `folder`; return for each kind the filter that names it."""
     for name in ("graph.npz", "scheme.py", "clients.txt"):
         (folder / name).write_text("def partition(dataset, clients, seed, size=1): ...\n")
     (folder / "graph.py").write_text("def load(size=1): ...\n")
@@ -115,7 +115,7 @@ def test_an_edited_module_beside_is_loaded_anew_in_one_program(
     first = partition(graph, str(scheme), 3, 0)
     assert partition(graph, str(scheme), 3, 0).client.tolist() == first.client.tolist()
     assert first.nodes[1][0] == 0
-    # Of what the file imports one module is as it was, and holds what another one was.
+    # An imported module is unchanged, but holds values of another module from before its change.
     (tmp_path / "numbers_of_mine.py").write_text("one = 10 + 1\n")
     assert partition(graph, str(scheme), 3, 0).nodes[2][0] == 0
     for name in ("shifting", "numbers_of_mine"):

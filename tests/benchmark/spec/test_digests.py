@@ -1,4 +1,4 @@
-"""What changes the digest of a user's class, function or graph, and what does not."""
+"""Which changes alter the digest of a user's class, function or graph, and which do not."""
 
 import functools
 import importlib.util

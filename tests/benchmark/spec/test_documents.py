@@ -1,4 +1,4 @@
-"""What the documents say of the project is so."""
+"""Statements of the documents agree with the project."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ GENERATED = (
     "results/logs/",
     ".venv-authors/",
 )
-"""What commands make, which git does not keep."""
+"""Files that commands make and git ignores."""
 
 
 def text_of(name: str) -> str:
@@ -31,7 +31,7 @@ def text_of(name: str) -> str:
 
 
 def named_paths(text: str) -> set[str]:
-    """What the prose of a document names as a path: in backticks or as a link."""
+    """Return the paths in the prose of a document, in backticks or as links."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     quoted = re.findall(r"`([\w./*-]+)`", prose)
     linked = [target for target in re.findall(r"\]\(([^)#\s]+)\)", prose) if "://" not in target]
@@ -43,7 +43,7 @@ def named_paths(text: str) -> set[str]:
 def test_every_path_that_is_named_exists(document: str) -> None:
     named = named_paths(text_of(document))
     assert named or document in NOTES
-    # What a mark introduces as a file is an example, which the reader writes.
+    # A code block marked with a file name is an example that the reader writes.
     written_by_the_reader = set(re.findall(r"<!-- (\S+) -->\n```", text_of(document))) | {".venv/bin/python"}
     beside = (ROOT / document).parent
     missing = {name for name in named if not any(ROOT.glob(name)) and not (beside / name).exists()}
@@ -51,7 +51,7 @@ def test_every_path_that_is_named_exists(document: str) -> None:
 
 
 def test_the_graph_of_the_guide_runs_by_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the folder that the guide names, which is in the working folder."""
+    """The graph is read from the folder that the guide names, inside the working folder."""
     guide = text_of("docs/graphs.md")
     (tmp_path / "bank").mkdir()
     for name, content in re.findall(r"<!-- (\w+\.csv) -->\n```\n(.*?)```", guide, re.DOTALL):

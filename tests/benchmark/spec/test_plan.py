@@ -77,7 +77,7 @@ def test_a_bare_method_selects_its_variants_and_options_exactly_one(toy: str) ->
 
 
 def test_an_option_that_a_table_sets_is_told_from_one_that_is_asked_for(tmp_path: Path) -> None:
-    """The table runs FedProx with μ = 0.1: to ask for the method's own 0.01 is to ask for another row."""
+    """The table runs FedProx with μ = 0.1: requesting the method's default 0.01 requests another row."""
     path = tmp_path / "toy.toml"
     grid = TOY.replace('"fedprox[mu=0.5]", "fedprox[mu=0.7]"', '"fedprox"')
     path.write_text(grid.replace("settings = { rounds = 6 }", "options = { mu = 0.1 }"))
@@ -198,7 +198,7 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        # Of one method, beside those that are split well.
+        # An invalid split of one method only; the others are valid.
         ("rounds = 6", 'split = "ratio[train=2]"', "ratio's train must be in"),
         ("seeds = 2", 'metrics = ["acuracy"]', "toy: unknown metric 'acuracy': did you mean accuracy"),
         ('"fedavg"', '"fedavgg"', "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg"),

@@ -130,7 +130,7 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
             {"when": {"dataset": "uai"}, "settings": {"learning_rate": 0.03}},
             {"when": {"dataset": "acm"}, "settings": {"learning_rate": 0.1}},
             {"when": {"dataset": "acm", "partition": "metis"}, "chosen": "the clients"},
-            # An option of the method's, which only has the name of the setting.
+            # An option of the method that has the same name as the setting.
             {"when": {"method": "fedcog"}, "options": {"learning_rate": 1}},
         ]
     )

@@ -167,7 +167,7 @@ def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
-    """Its worker imports handover and clients; numpy, scipy and torch it has, dgl and the like not."""
+    """Its worker imports `handover` and `clients`; it has numpy, scipy and torch, but no dgl."""
     code = (
         "import sys, fedsub.benchmark.studies.peers.openfgl_worker; "
         "print([name for name in ('dgl', 'msgspec', 'pandas', 'pyarrow', 'rich') if name in sys.modules])"

@@ -39,7 +39,7 @@ def graph(nodes: int, edges: int, seed: int, features: int = 4) -> Dataset:
 
 @st.composite
 def graphs(draw, least: int = 1):
-    """A random graph with 1 to 60 nodes and a number of clients that it can bear."""
+    """Draw a random graph with `least` to 60 nodes and a number of clients, at most its nodes."""
     nodes = draw(st.integers(least, 60))
     edges = draw(st.integers(0, 4 * nodes))
     clients = draw(st.integers(1, nodes))
@@ -47,7 +47,7 @@ def graphs(draw, least: int = 1):
 
 
 def limit(scheme: str, nodes: int, clients: int) -> int:
-    """The most nodes that a client may hold."""
+    """Return the largest number of nodes that a client may hold."""
     if scheme.startswith("metis"):
         return max(math.ceil(LARGEST * nodes / clients), 1)
     if scheme == "random[balanced=true]":
@@ -139,7 +139,7 @@ def test_louvain_packs_communities_whole_where_they_fit():
 
 @pytest.mark.parametrize("slack", [3, 20])
 def test_dealt_pieces_go_to_the_next_client_in_turn_with_room(slack: int) -> None:
-    """Against a plain reading of the rule, on groups of random sizes."""
+    """Compares with a plain implementation of the rule, on groups of random sizes."""
     for seed in range(20):
         generator = np.random.default_rng(seed)
         groups = generator.choice(12, 150, p=generator.dirichlet(np.ones(12)))

@@ -57,7 +57,7 @@ def test_nodes_and_sizes_as_fedspray_publishes_them(dataset, tmp_path, monkeypat
 
 
 def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp_path):
-    """By node of the graph or by node of the component, never the one read as the other."""
+    """Clients are given per node of the graph or of the component, and neither is read as the other."""
     ends = np.array([0, 2, 3, 4]), np.array([1, 3, 4, 5])
     part = largest_component(build_dataset("parts", *ends, np.ones((6, 1)), np.arange(6) % 2))
     for name, client in (("whole", [1, 1, 0, 1, 0, 1]), ("part", [0, 1, 0, 1])):
@@ -121,7 +121,7 @@ def test_lists_of_nodes_that_do_not_fit_the_graph(dataset, tmp_path, nodes, size
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, result: object) -> None:
-    """Installs a scheme that gives this."""
+    """Install a scheme that returns `result`."""
     point = types.SimpleNamespace(name="odd", load=lambda: lambda dataset, clients, seed: result)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
 

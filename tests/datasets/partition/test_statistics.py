@@ -92,9 +92,9 @@ FED_PUB_TABLE_4 = [
     ("name", "scheme", "clients", "nodes", "directed", "clustering", "divergence"), FED_PUB_TABLE_4
 )
 def test_fed_pub_table_4(data_directory, name, scheme, clients, nodes, directed, clustering, divergence):
-    """Nodes as printed; the rest within 2.5 times what another seed changes it by: edges (there in both
-    directions) to 8 %, clustering to 0.015, heterogeneity to 0.07, but to 0.115 among five clients, where
-    its standard deviation over ten seeds is 0.046.
+    """Nodes equal the printed ones. The rest is within 2.5 times its variation between seeds: edges (printed
+    in both directions) to 8 %, clustering to 0.015, heterogeneity to 0.07, but to 0.115 with five clients,
+    where its standard deviation over ten seeds is 0.046.
     """
     dataset = real(name, data_directory)
     found = describe(dataset, partition(dataset, scheme, clients, 0))
@@ -105,7 +105,7 @@ def test_fed_pub_table_4(data_directory, name, scheme, clients, nodes, directed,
 
 
 def test_fed_spray_table_1(data_directory, monkeypatch):
-    """FedSpray's clients of PubMed: majority class, nodes of it and of the others, mean homophily of both."""
+    """FedSpray's clients of PubMed: majority class, its and the other nodes, mean homophily of both."""
     monkeypatch.setenv("FEDSUB_DATA", str(data_directory))
     dataset = registry.load("pubmed", data_directory=data_directory, download=False)
     theirs = partition(dataset, "file[path=partitions/fedspray.npz,key=PubMed]", 7, 0)
@@ -131,7 +131,7 @@ def test_fed_spray_table_1(data_directory, monkeypatch):
 
 
 def test_clients_without_a_label_have_no_distribution_of_labels():
-    """Nothing but zeros would be at a distance of 0.59 from every other client."""
+    """A distribution of zeros would be at a distance of 0.59 from every other client."""
     labels = np.array([0, 0, 0, 1, 0, 0, -1, -1])
     dataset = build_dataset("few", np.arange(7), np.arange(1, 8), np.ones((8, 1)), labels, classes=2)
     clients = tuple(np.arange(8).reshape(4, 2))
@@ -139,7 +139,7 @@ def test_clients_without_a_label_have_no_distribution_of_labels():
     told = describe(dataset, Partition("told", clients[:3]))
     for name in ("label_divergence", "heterogeneity", "label_distance", "pairwise_label_distance"):
         assert getattr(found, name) == getattr(told, name), name
-    # the edge from node 5, of class 0, to node 6, of none, joins neither one class nor two
+    # the edge from node 5, of class 0, to the unlabelled node 6 does not count
     half = Partition("half", (np.arange(5, 8), np.arange(5)))
     assert describe(dataset, half).edge_homophily == 2 / 4
     nobody = build_dataset("none", np.arange(7), np.arange(1, 8), np.ones((8, 1)), np.full(8, -1), classes=2)
@@ -148,7 +148,7 @@ def test_clients_without_a_label_have_no_distribution_of_labels():
 
 
 def test_fed_struct_table_3(data_directory):
-    """Edges and homophily of the whole graph: what one client holds."""
+    """Edges and homophily of the whole graph, as held by a single client."""
     for name, edges, homophily in [("cora", 5278, 0.81), ("chameleon", 31371, 0.23)]:
         dataset = registry.load(name, data_directory=data_directory, download=False)
         found = describe(dataset, partition(dataset, "metis", 1, 0))

@@ -1,4 +1,4 @@
-"""What nodes hear of their client's other nodes, against all pairs of them."""
+"""AdaFGL's messages between all nodes of a client, compared with a computation over all pairs."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_receivers_hear_all_pairs_and_their_gradient(
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     segments = Segments(torch.tensor(sizes))
-    # Some predictions of the extractor are the same, as they are for nodes of one class.
+    # Some predictions of the extractor are equal, as for nodes of one class.
     prior = 3 * torch.randn(3, CLASSES, generator=generator)
     prior = prior[torch.randint(3, (segments.rows,), generator=generator)]
     prior += torch.randn(prior.shape, generator=generator) / 2

@@ -27,7 +27,7 @@ def test_it_is_a_product_with_the_square_and_its_gradient(
     filled = segments.filled.unsqueeze(2) & segments.filled.unsqueeze(1)
     alike = (torch.rand(filled.shape, generator=generator) < share).triu(1) & filled
     alike |= alike.transpose(1, 2).clone()
-    # A directed graph, of which the gradient's product is another.
+    # A directed graph: the gradient's product is with the transposed matrix.
     edges = (
         (torch.rand(filled.shape, generator=generator) < 0.2) & ~torch.eye(filled.shape[1]).bool() & filled
     )

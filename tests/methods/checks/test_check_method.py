@@ -30,15 +30,15 @@ def test_every_method_passes(name: str, options: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Limitless(Options):
-    """No limits."""
+    """Options without limits."""
 
     strength: float = 1.0
-    """Any."""
+    """Strength, of any value."""
 
 
 @register("limitless", title="Limitless", paper="none", options=_Limitless)
 class Limitless(FedAvg):
-    """Its option may be anything."""
+    """A method with an option without limits."""
 
 
 @register("leaking", title="Leaking", paper="none")
@@ -112,7 +112,7 @@ class Drifting(FedAvg):
 
 @register("drawing", title="Drawing", paper="none")
 class Drawing(FedAvg):
-    """Draws from the generators that all share."""
+    """Draws from the global generators."""
 
     def initial_parameters(self) -> Parameters:
         parameters = super().initial_parameters()

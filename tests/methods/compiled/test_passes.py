@@ -1,4 +1,4 @@
-"""What compiled passes may not do."""
+"""Compiled passes divide exactly."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def _divide(above: np.ndarray, below: np.ndarray, out: np.ndarray) -> None:
 
 
 def test_a_pass_divides_as_every_processor_does() -> None:
-    """By an estimate, whole registers would be rounded otherwise than what is left over behind them."""
+    """Estimated quotients would round full registers differently from the remaining entries."""
     generator = np.random.default_rng(0)
     above, below = generator.random((2, 1003), dtype=np.float32) + np.float32(0.5)
     out = np.empty_like(above)

@@ -1,4 +1,4 @@
-"""What every method takes from its setting."""
+"""Behaviour that all methods inherit from `FederatedMethod`."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def test_ten_seeds_make_ten_starts_and_ten_dropouts() -> None:
 
 
 def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be counted as sent, and never averaged."""
+    """The parameter would be counted as sent but never averaged."""
 
     def shortened(self: FederatedMethod, sent: Message) -> Message:
         return dict([*FederatedMethod.aggregate(self, sent).items()][1:])
@@ -57,7 +57,7 @@ def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.Mo
 def test_an_average_of_another_shape_or_of_nothing_is_refused(
     change: Callable[[Message], Message], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be spread over what it does not fit, or end in torch's words."""
+    """It would be broadcast to another shape, or fail with an error of torch."""
     method = built()
     aggregate = FederatedMethod.aggregate
     monkeypatch.setattr(FedAvg, "aggregate", lambda self, sent: change(aggregate(self, sent)))
@@ -78,7 +78,7 @@ def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.
 
 
 def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss of the round may be finite, as where the last average is not."""
+    """The loss of the round may be finite although the last average is not."""
     honest = FedAvg.predict
 
     def broken(self: FedAvg) -> Tensor:

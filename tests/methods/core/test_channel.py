@@ -1,4 +1,4 @@
-"""Bytes of what crosses the network, counted by hand, and what arrives."""
+"""Messages through the channel: their bytes, counted by hand, and their content on arrival."""
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ def test_a_tensor_weighs_what_its_numbers_take() -> None:
     assert size_of(torch.zeros(3, 2)) == 6 * 4
     assert size_of(torch.zeros(3, dtype=torch.int64), torch.zeros(5, dtype=torch.bool)) == 3 * 8 + 5
     assert size_of(torch.tensor(0.0)) == 4
-    # Each of the three numbers goes with its column.
+    # Each of the three numbers is sent with its column index.
     assert size_of(torch.tensor([[0.0, 1.0], [2.0, 3.0]]).to_sparse_csr()) == 3 * (4 + 4)
     assert size_of(unformed(3, 2), unformed(5, dtype=torch.int64)) == 6 * 4 + 5 * 8
 
@@ -35,7 +35,7 @@ def test_those_who_are_absent_neither_send_nor_receive() -> None:
     found.receiving = torch.tensor([False, True, False, False])
     found.down({"a": STACKED, "b": STACKED[:, 0]})
     assert found.bytes_down == 6 * 4 + 2 * 4
-    # Before training everyone is there, and rows of several clients count as they stand.
+    # Before training all clients are present, and rows of several clients count as given.
     found.once(STACKED, torch.ones(7))
     found.rows_up(torch.ones(2, 3))
     found.rows_down(torch.ones(5))
@@ -57,7 +57,7 @@ def masked(*kept: int) -> Tensor:
 
 
 def test_masked_values_go_with_their_places_up_and_without_them_down() -> None:
-    """Where the list would be longer than all values these are sent: from three of six on."""
+    """If the list of indices would be longer than all values, these are sent: from three of six on."""
     found = channel()
     found.models = frozenset({"a"})
     message = {"a": STACKED, "kept.a": masked(0, 2, 3, 6)}
@@ -71,7 +71,7 @@ def test_one_list_holds_all_of_a_model_and_nothing_else() -> None:
     found = channel()
     found.models = frozenset({"a", "b"})
     found.up({"a": STACKED, "kept.a": masked(1, 1, 6, 1), "b": torch.ones(CLIENTS, 2), "c": STACKED})
-    # 3 of 8 values are listed, 8 of 8 are not.
+    # 3 of 8 values are sent with indices, 8 of 8 without.
     assert found.bytes_up == 3 * (3 * 8) + 8 * 4 + CLIENTS * 6 * 4
 
 

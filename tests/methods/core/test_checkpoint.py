@@ -47,7 +47,7 @@ def make(name: str, task: str = "node-classification", **schedule: Any) -> Feder
 def test_a_run_goes_on_under_other_tasks_messages_and_evaluations(
     name: str, settings: dict[str, Any]
 ) -> None:
-    """What `check_method` asks of every method at its defaults."""
+    """`check_method` tests the same for every method at its defaults."""
     kept = _Kept()
 
     def stop(done: Round) -> None:
@@ -81,7 +81,7 @@ class Part:
         self.empty: list[int] = []
 
     def train(self) -> None:
-        """One round on everything."""
+        """Change everything once."""
         self.optimiser.zero_grad()
         self.weight.square().sum().backward()
         self.optimiser.step()
@@ -89,14 +89,14 @@ class Part:
         self.later = torch.rand(2, generator=self.generator)
 
     def shown(self) -> Any:
-        """What can be seen of it, drawing from everything that draws."""
+        """Return the visible state; this draws from every generator."""
         drawn = torch.rand(2, generator=self.generator).tolist(), int(self.bits.random_raw())
         later = None if self.later is None else self.later.tolist()
         return self.weight.tolist(), [*self.held["last"]], list(self.held[2]), later, drawn
 
 
 def through_a_file(state: State, onto: State) -> None:
-    """Bring `onto` to what `state` holds."""
+    """Load the saved `state` into `onto`, through a file."""
     stream = io.BytesIO()
     torch.save(state.save(), stream)
     stream.seek(0)
@@ -145,7 +145,7 @@ def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
         found.more = 1  # type: ignore[attr-defined]
     else:
         name = "constant"
-        # The second may lie where the first lay.
+        # The second may have the address of the first.
         for _ in range(2):
             found.constant = found.constant.clone()
     with pytest.raises(UserError, match=rf"Part\.{name} changes in a round: name it in"):

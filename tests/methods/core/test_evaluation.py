@@ -1,4 +1,4 @@
-"""What clients are evaluated with."""
+"""Models that clients are evaluated with."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,8 +24,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def test_dropout_in_evaluation_is_drawn_anew_and_right_on_average():
-    """The layer after the only hidden one is linear in what dropout leaves: its mean over the draws is the
-    plain output."""
+    """The output layer is linear in the hidden layer after dropout: the mean over draws is the output without
+    dropout."""
     kept_on = replace(SCHEDULE, evaluate_dropout=True)
     clients = Clients(kept_on, dropout=0.5, federation=community_federation(nodes=60))
     clients.architecture = replace(clients.architecture, hidden=(16,))

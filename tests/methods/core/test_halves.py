@@ -1,4 +1,4 @@
-"""A server without data, to which messages are lost."""
+"""A server without data that loses messages of clients."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ CLIENTS = 3
 
 @pytest.fixture
 def server() -> ServerHalf:
-    """FedAvg's."""
+    """FedAvg's server."""
     federation = community_federation(CLIENTS)
     held = placeholders(CLIENTS, federation.width, federation.classes)
     setting = make_setting(federation, Architecture(hidden=(16,)), Schedule(rounds=3))

@@ -1,4 +1,4 @@
-"""Every method trains what its architecture adds to the layers, or says why not."""
+"""Every method trains the further parts of an architecture, or is refused with a reason."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ QUICK: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize("name", registry.names())
 def test_further_parts_of_a_network_train_or_are_refused(name: str, further: dict[str, Any]) -> None:
-    """No method passes in silence over what is asked for."""
+    """No method silently ignores a requested part."""
     info = registry.describe(name)
     backbone = "gcn" if "gcn" in info.backbones else info.backbones[0]
     lacking = [part for part in info.lacks if part in further]

@@ -18,7 +18,7 @@ SCHEDULE = Schedule(rounds=ROUNDS, local_epochs=EPOCHS, learning_rate=0.01, weig
 BACKBONES = ("gcn", "graphsage", "mlp", "sgc")
 CASES = [
     *((method, backbone, True, "torch", "cpu") for method in ("fedavg", "local") for backbone in BACKBONES),
-    # What the kernel, the features and the device change is below the methods.
+    # Kernel, feature format and device are independent of the method: FedAvg is enough.
     *(("fedavg", "gcn", sparse, "dgl", "cpu") for sparse in (True, False)),
     *(("fedavg", backbone, False, "torch", "cpu") for backbone in BACKBONES),
     *(("fedavg", "gcn", sparse, "auto", device) for sparse in (True, False) for device in DEVICES),

@@ -31,7 +31,7 @@ def built(name: str, options: dict[str, Any], outputs: str) -> FederatedMethod:
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_outputs_are_the_softmax_and_every_part_learns_from_them(name: str, options: dict[str, Any]) -> None:
-    """A loss that is taken of logits whatever the outputs are moves its parameters as before."""
+    """If a loss used logits for either kind of outputs, its parameters would move as before."""
     found, plain = (built(name, options, outputs) for outputs in ("probabilities", "logits"))
     torch.testing.assert_close(found.predict(), plain.predict().softmax(dim=1))
     start = {key: value.detach().clone() for key, value in plain.parameters.items()}
@@ -41,7 +41,7 @@ def test_outputs_are_the_softmax_and_every_part_learns_from_them(name: str, opti
     assert moved
     same = [key for key in moved if agree(found.parameters[key], plain.parameters[key])]
     assert same == []
-    # A reader finds all attributes that a method ever sets in its class.
+    # A method's class declares all attributes that the method ever sets.
     end_round(plain)
     declared = {key for kind in type(plain).__mro__ for key in getattr(kind, "__annotations__", {})}
     assert set(vars(plain)) <= declared

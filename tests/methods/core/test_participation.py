@@ -105,6 +105,6 @@ def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
 
 
 def test_the_rate_is_the_chance_of_those_who_have_not_left() -> None:
-    """Two of four clients, then two of the two that stay: to say 1/2 there would understate ε."""
+    """Two of four clients take part, then both of the two that stay: a rate of 1/2 would understate ε."""
     schedule = Schedule(rounds=4, participation=0.5, leavers="0@3+1@3")
     assert Attendance.draw(schedule, 4, 0).rates.tolist() == [0.5, 0.5, 1.0, 1.0]

@@ -34,7 +34,7 @@ PARAMETERS_ALONE = "scores parameters alone"
     ],
 )
 def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, Any], words: str) -> None:
-    """`settings` are of the architecture, of the schedule, or the task."""
+    """`settings` are fields of the architecture or of the schedule, or the task."""
     task = settings.get("task", "node-classification")
     of_network = {field.name for field in fields(Architecture)}
     network = Architecture(**{key: value for key, value in settings.items() if key in of_network})

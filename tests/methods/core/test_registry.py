@@ -43,7 +43,7 @@ def test_a_setting_made_for_another_kind_of_method_is_refused(name: str, merged:
     ],
 )
 def test_an_option_outside_its_limits_is_refused(name: str, option: str, value: float) -> None:
-    """That every number states its limits, `check_method` asks of every method."""
+    """`check_method` tests for every method that each number has limits."""
     with pytest.raises(UserError, match=re.escape(f"{name}'s {option} must ")):
         registry.make_options(name, {option: value})
 

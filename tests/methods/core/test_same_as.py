@@ -21,7 +21,7 @@ ONE_EPOCH, FIRST_ROUND = {"local_epochs": 1}, {"rounds": 1}
 FIXED = {"adaptive": False}
 NEVER, ALWAYS = {"epsilon1": 1e9, "first_round": 6}, {"epsilon1": 0.0, "first_round": 0}
 Case = tuple[str, dict[str, Any], str, dict[str, Any]]
-"""Method, options, the method that it then is, and settings: of the schedule, or the task."""
+"""(method, options, equivalent method, settings of the schedule or the task)."""
 
 ALSO_IN_BYTES: list[Case] = [
     ("fedprox", {"mu": 0.0}, "fedavg", {}),

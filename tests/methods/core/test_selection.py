@@ -13,7 +13,7 @@ ITEMS, NODES = np.array([1, 3, 0]), np.array([50, 10, 40])
 
 
 def history(validation: list[list[float]], test: list[list[float]]) -> History:
-    """Two evaluations or more of three clients, the last of which has nothing to score."""
+    """Return evaluations of three clients; the last client has nothing to score."""
     chosen, scored = (Curve(np.array(values), ITEMS, NODES) for values in (validation, test))
     rounds = np.arange(1, len(validation) + 1)
     return History(rounds, chosen, scored, {}, validation_loss=rounds * 1.0, training_loss=rounds * 1.0)
@@ -47,7 +47,7 @@ def test_clients_without_a_validation_score_have_no_part_in_the_median_round() -
     chosen = seen.select("per-client")
     assert chosen.tolist() == [1, 0, 0]
     assert seen.median(chosen) == 1
-    # The upper of two, as ever.
+    # The upper median of two.
     both = history([[0.1, 0.9, NAN], [0.5, 0.2, NAN]], [[0.1, 0.2, NAN]] * 2)
     assert both.median(both.select("per-client")) == 1
     assert history([[NAN] * 3] * 2, [[NAN] * 3] * 2).median(np.array([1, 1, 1])) == 1

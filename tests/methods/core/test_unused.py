@@ -1,4 +1,4 @@
-"""Options that are said to have no effect have none, and the others are not said to."""
+"""Options declared without effect have none, and all others have one."""
 
 import typing
 from pathlib import Path

@@ -73,7 +73,7 @@ def test_epsilon_is_the_accountants() -> None:
     outcome = train(method_of("fedavg", schedule))
     assert outcome.extras["epsilon"] == pytest.approx(epsilon(2.0, [1 / 3] * 20, 1e-5))
     assert outcome.extras["epsilon_server"] > outcome.extras["epsilon"]
-    # A cluster of GCFL's that nobody trained keeps its model: who looks on knows who was there.
+    # A GCFL cluster without present clients keeps its model, which reveals who was present.
     outcome = train(method_of("gcfl", schedule))
     assert outcome.extras["epsilon"] == outcome.extras["epsilon_server"]
 
@@ -104,13 +104,13 @@ def test_quantisation_is_right_in_the_mean_and_on_its_grid(bits: int) -> None:
 
 
 def rounded(update: Tensor, bits: int, seed: int = 0) -> Tensor:
-    """As it is read, (K, P)."""
+    """Return the quantised update as the server reads it, (K, P)."""
     whole, scale = quantised(update, bits, Draws(seed))
     return whole * (scale / (2 ** (bits - 1) - 1))
 
 
 def test_what_is_rounded_up_is_never_above_the_largest_value() -> None:
-    """In single precision L + U[0, 1) can be L + 1: at 16 bits for one value in a thousand."""
+    """In single precision L + U[0, 1) can be L + 1: with 16 bits for one value in a thousand."""
     levels = 2**15 - 1
     found, scale = quantised(torch.ones(1, 20000), 16, Draws(0))
     assert (found.max(), scale) == (levels, 1)
@@ -156,7 +156,7 @@ def test_what_was_left_out_comes_with_the_next_message() -> None:
     ],
 )
 def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
-    """Of 107 values; the network, with 12 features, 8 hidden and 3 classes, has 104 + 27 = 131."""
+    """For 107 values; the network with 12 features, hidden width 8 and 3 classes has 104 + 27 = 131."""
     schedule = replace(PLAIN, **changes)
     compression = Compression(schedule.quantise, schedule.top_k, False)
     assert compression.size(107) == size
@@ -168,7 +168,7 @@ def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
 
 
 def sent(uplink: Uplink, update: Tensor) -> Tensor:
-    """What the server reads, (K, P), of clients that all send."""
+    """Return the updates that the server reads, (K, P); all clients send."""
     own, received = {"w": 7 + update}, {"w": torch.full((1, update.shape[1]), 7.0)}
     message, _ = uplink.send(own, received, torch.ones(len(update), dtype=torch.bool))
     return uplink.read(message, received)["w"] - 7
@@ -215,7 +215,7 @@ def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[
 
 @pytest.mark.parametrize("name", ["fedaux", "fedgta", "fediih", "gcfl+", "scaffold"])
 def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(name: str) -> None:
-    """Moments, controls and norms are those of the clients' own models; the server mixes what came."""
+    """Moments, controls and norms belong to the clients' own models; the server mixes the received models."""
     share = 0.3
     small, plain, by_hand = (method_of(name, replace(PLAIN, top_k=part)) for part in (share, 1.0, 1.0))
     for method in (small, plain, by_hand):

@@ -1,4 +1,4 @@
-"""FedGTA's mixing, and where GAMLP starts and reads."""
+"""FedGTA's mixing, and GAMLP's initial parameters and inputs."""
 
 import math
 from dataclasses import replace

@@ -28,7 +28,7 @@ SMALL = {"factors": 2, "width": 3, "iterations": 2}
     st.integers(1, 12),
     st.integers(0, 30),
     st.integers(1, 4),
-    # 245 is made of blocks of every size.
+    # 245 is a sum of blocks of every size.
     st.sampled_from([5, 245]),
     st.integers(0, 4),
     st.integers(0, 999),
@@ -39,7 +39,7 @@ def test_the_compiled_routing_is_torchs_forwards_and_backwards(
     generator = torch.Generator().manual_seed(seed)
     ends = torch.randint(nodes, (2, edges), generator=generator)
     routing = Routing(dgl.graph(tuple(ends), num_nodes=nodes), torch.device("cpu"))
-    # Above zero, so that no sum is next to none: its direction would be rounding.
+    # Positive, so that no sum is near zero: its direction would be rounding error.
     x, gradient = (torch.rand(nodes, factors, width, generator=generator) for _ in range(2))
     x[0] = 0
     found = []

@@ -1,4 +1,4 @@
-"""FedLap and FedLap+ are FedSGD without their part; what their regulariser does."""
+"""FedLap and FedLap+ without their own part are FedSGD; effects of their regulariser."""
 
 from dataclasses import replace
 from typing import Any

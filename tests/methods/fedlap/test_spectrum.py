@@ -1,4 +1,4 @@
-"""The eigenvectors are the true ones on every path, and the misread ones are not."""
+"""The eigenvectors are exact on every code path; those of the misread algorithm are not."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def laplacian(adjacency: sp.csr_matrix) -> np.ndarray:
 
 
 def in_pieces() -> sp.csr_matrix:
-    """Three connected graphs of other sizes and four nodes alone."""
+    """Return the matrix of three connected graphs of different sizes and four isolated nodes."""
     parts = [small_dataset(nodes=n, degree=8.0, seed=n).adjacency() for n in (90, 60, 30)]
     return sp.csr_matrix(sp.block_diag([parts[1], sp.csr_matrix((4, 4)), parts[0], parts[2]]))
 
@@ -45,7 +45,7 @@ def test_they_are_the_smallest_of_all(rank, dense, monkeypatch):
 
 
 def test_they_are_found_where_most_eigenvalues_are_no_smaller_than_1(monkeypatch):
-    """There the iteration's polynomial tells nothing apart."""
+    """The iteration's polynomial does not separate these eigenvalues."""
     monkeypatch.setattr(spectrum, "DENSE", 0)
     cliques = networkx.adjacency_matrix(networkx.connected_caveman_graph(4, 25), dtype=float)
     values, vectors = smallest_eigenpairs(sp.csr_matrix(cliques), 20, generator())

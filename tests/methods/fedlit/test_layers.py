@@ -1,4 +1,4 @@
-"""The sum over channels against a loop, that of some nodes against that of all, and the order of masks."""
+"""The sum over channels compared with a loop, for some nodes and for all; and the order of masks."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from tests.methods.federations import small_federation
 SIZES = torch.tensor([5, 0, 3, 8])
 TYPES, INNER, WIDTH = 3, 4, 6
 SOME = torch.tensor([0, 3, 4, 6, 7, 9, 15])
-"""Nodes of all clients that have any."""
+"""Some nodes of every client that has nodes."""
 
 
 def _by_loop(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
@@ -46,7 +46,7 @@ def test_a_sum_over_channels_against_a_loop(
     read = torch.randn(layer.channels.rows, INNER, generator=generator)
     weight = torch.randn(len(SIZES), TYPES, INNER, WIDTH, generator=generator)
     bias = torch.randn(len(SIZES), TYPES, WIDTH, generator=generator)
-    # A node without an edge of a type, before its channel has learned a bias: zero passes nothing back.
+    # A node without an edge of a type and a channel with zero bias: the ReLU at 0 has gradient 0.
     read[:2] = bias[0, 0] = 0
     slope = torch.randn(layer.segments.rows, WIDTH, generator=generator)
     given = [value.requires_grad_() for value in (read, weight, bias)]
@@ -74,7 +74,7 @@ def test_masks_are_drawn_channel_after_channel_of_each_client() -> None:
 
 
 def _training(backbone: str, kernel: str = "torch", **options: object) -> FedLIT:
-    """On few training nodes, so that all layers leave nodes out."""
+    """Create FedLIT on few training nodes, so that all layers leave nodes out."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
     setting = make_setting(
         federation, Architecture(backbone=backbone), Schedule(rounds=2, local_epochs=2), seed=1, kernel=kernel
@@ -88,7 +88,7 @@ def _training(backbone: str, kernel: str = "torch", **options: object) -> FedLIT
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 def test_training_computes_what_it_reads_and_no_more(backbone: str, depth: int, kernel: str) -> None:
-    """Outputs, gradients and draws are those of the computation of all rows with the same masks."""
+    """Outputs, gradients and draws equal those of computing all rows with the same masks."""
     method = _training(backbone, kernel, layers=depth)
     method.build()
     with torch.no_grad():

@@ -62,7 +62,7 @@ def test_similarity_of_labels_is_its_own():
 
 
 def test_bytes_are_beside_fedavgs_among_the_same_clients():
-    """Masks and embeddings off, it sends what FedAvg sends, whoever takes part."""
+    """Without masks and embeddings it sends as much as FedAvg, whichever clients take part."""
     schedule = Schedule(rounds=4, weighting="uniform", participation=0.4)
     method = create(schedule, clients=5, masks=False, similarity="none")
     outcome = train(method)
@@ -88,7 +88,7 @@ def test_the_short_cut_equals_the_network_on_copies_of_the_proxy(further):
 
 
 def test_the_record_reports_the_masks_of_the_selected_round():
-    """Appendix B.3 of the paper: all is reported at the epoch of the best validation."""
+    """Appendix B.3 of the paper: everything is reported at the epoch of the best validation score."""
     schedule = Schedule(rounds=8, learning_rate=0.05)
     outcome = train(create(schedule, clients=4, lambda1=0.9))
     assert outcome.selected_round < schedule.rounds

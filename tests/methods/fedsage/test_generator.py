@@ -76,7 +76,7 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
 @settings(max_examples=30)
 @given(rows=st.integers(1, 20), width=st.integers(1, 9), seed=st.integers(0, 99))
 def test_nearest_hidden_against_a_loop(rows, width, seed):
-    """Features of whole numbers, so that many are equally near and no sum rounds."""
+    """Features are integers, so that many nodes are equally near and sums are exact."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.randint(0, 2, (15, width), generator=generator).float()
     generated = torch.randint(0, 3, (rows, width), generator=generator).float()

@@ -88,7 +88,7 @@ def test_its_own_dropout_replaces_the_protocols() -> None:
 
 
 def test_what_the_paper_counts_of_private_clients_stands_beside_what_they_send() -> None:
-    """Eq. (50) has derivatives for every labelled node and client, the paper's count one a client."""
+    """Eq. (50) sends derivatives for every labelled node and client; the paper counts one per client."""
     method = make({"version": "b", "features": "deg", "private": True})
     _, sent = trained(method)
     named = method.parameters.items()
@@ -115,7 +115,7 @@ def test_overlapping_clients_share_the_structure_of_a_node() -> None:
 
 
 def test_structure_tells_classes_apart_that_features_do_not() -> None:
-    """Two communities without features: Hop2Vec finds them, f alone cannot."""
+    """Two communities without features: Hop2Vec finds them, f without structure cannot."""
     generator = np.random.default_rng(0)
     labels = np.arange(120) % 2
     edges = np.triu(generator.random((120, 120)) < np.where(labels[:, None] == labels, 0.1, 0.005), 1)

@@ -24,7 +24,7 @@ def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
 
 
 def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
-    """Ā = Σ β_l (D̃⁻¹(A + I))^l, in the open."""
+    """Return Ā = Σ β_l (D̃⁻¹(A + I))^l of the whole graph, computed directly."""
     looped = adjacency.toarray().astype(np.float64) + np.eye(adjacency.shape[0])
     step = looped / looped.sum(axis=1, keepdims=True)
     return sum(

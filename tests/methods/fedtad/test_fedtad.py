@@ -1,4 +1,4 @@
-"""FedTAD where nobody trains on a class, or nodes are too few."""
+"""FedTAD with a class that no client trains on, or with too few nodes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the second derivations stand on: a stacked method beside its clients one by one, from one start."""
+"""Shared code of the second derivations: a stacked method and its clients one by one, from the same start."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,7 +22,7 @@ from tests.methods.loops import optimiser_of
 from tests.methods.oracle import client_parts
 
 TOLERANCE = 5e-5
-"""A two-hundredth of Adam's step: where a gradient is near its ε, rounding moves a weight by some 1e-5."""
+"""1/200 of Adam's step: if a gradient is near Adam's ε, rounding moves a weight by some 1e-5."""
 SPLIT = "ratio[train=0.3,validation=0.3,test=0.4]"
 COMMUNITY = "community[nodes=300,features=60,communities=8]"
 FLOAT = 4
@@ -30,7 +30,7 @@ FLOAT = 4
 
 
 def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
-    """A graph among `clients` clients; of a name it is divided once."""
+    """Divide a graph among `clients` clients; the division of a graph given by name is cached."""
     return (
         _named(dataset, clients, scheme) if isinstance(dataset, str) else _divided(dataset, clients, scheme)
     )
@@ -56,15 +56,15 @@ def created(
     head: str = "linear",
     **schedule: Any,
 ) -> FederatedMethod:
-    """The stacked method, not yet built, without dropout."""
+    """Create the stacked method without dropout; it is not built yet."""
     architecture = Architecture(backbone=backbone, hidden=hidden, head=head, dropout=0.0, outputs=outputs)
     return registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
 
 
 class Pair:
-    """A stacked method, built, and its clients one by one, whose models start as its slices do.
+    """A built stacked method, and its clients one by one, whose models start as slices of its parameters.
 
-    `given` is what `created` takes after the federation.
+    `given` are the arguments of `created` after the federation.
     """
 
     def __init__(self, federation: Federation, *given: Any, **schedule: Any) -> None:
@@ -77,7 +77,7 @@ class Pair:
         self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
 
     def compare(self, number: int) -> Parameters:
-        """Play a round of the stacked method; its clients must hold what the models hold. Returns a copy."""
+        """Run a round of the stacked method and check its parameters against the models; return a copy."""
         begin_round(self.method, number)
         start_round(self.method, number)
         end_round(self.method)
@@ -85,29 +85,29 @@ class Pair:
         return copied(self.method.parameters)
 
     def compare_bytes(self, up: int, down: int | None = None, once: int = 0) -> None:
-        """What the stacked method sent, in numbers; `down` is as much as `up` unless said."""
+        """Check how many numbers the stacked method has sent; `down` equals `up` by default."""
         channel = self.method.channel
         sent = (channel.bytes_up, channel.bytes_down, channel.bytes_once)
         assert sent == (FLOAT * up, FLOAT * (up if down is None else down), FLOAT * once)
 
 
 def copied(parameters: Mapping[str, Tensor]) -> Parameters:
-    """Parameters as they stand."""
+    """Return a detached copy of the parameters."""
     return {name: value.detach().clone() for name, value in parameters.items()}
 
 
 def leaves(stacked: Mapping[str, Tensor], client: int) -> Parameters:
-    """One client's own parameters to train."""
+    """Return a copy of one client's parameters, as leaves to train."""
     return {name: part(value, client).clone().requires_grad_() for name, value in stacked.items()}
 
 
 def part(value: Tensor, client: int) -> Tensor:
-    """One client's part of stacked values, (K, …), or what all have in common, (1, …)."""
+    """Return one client's part of stacked values, (K, …), or the shared value, (1, …)."""
     return value[client if len(value) > 1 else 0]
 
 
 def gap(stacked: Mapping[str, Tensor], models: Sequence[Mapping[str, Tensor]]) -> float:
-    """Largest absolute difference between stacked parameters and the clients' own."""
+    """Return the largest absolute difference between stacked parameters and the clients' models."""
     return max(
         float((part(value, client) - model[name]).detach().abs().max())
         for name, value in stacked.items()
@@ -116,7 +116,7 @@ def gap(stacked: Mapping[str, Tensor], models: Sequence[Mapping[str, Tensor]]) -
 
 
 def adam(model: Mapping[str, Tensor], learning_rate: float, weight_decay: float) -> torch.optim.Adam:
-    """torch's own, for what is trained beside the models."""
+    """Return torch's Adam, for parameters trained beside the models."""
     return torch.optim.Adam(list(model.values()), lr=learning_rate, weight_decay=weight_decay)
 
 

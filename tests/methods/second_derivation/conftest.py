@@ -1,4 +1,4 @@
-"""The federation of the modules that play on one graph."""
+"""The federation of the modules that use a single graph."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What plain loops over clients share: who takes part in a round, local training, what comes down."""
+"""Shared code of plain loops over clients: participation in a round, local training, downloads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tests.methods.second_derivation.common import Pair
 
 EVERYONE: dict[str, Any] = {"rounds": 3}
 SOME: dict[str, Any] = {"rounds": 4, "participation": 0.6, "stragglers": 0.5}
-"""Clients that are absent, and others that train for fewer epochs than they should."""
+"""Schedule with absent clients, and stragglers that train for fewer epochs."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Turn:
     receiving: list[int]
     epochs: list[int]
     weights: list[float]
-    """Of those present, in their order: training nodes over those of all present."""
+    """Weights of the clients in `present`: training nodes divided by those of all present clients."""
 
 
 def turn(pair: Pair, number: int) -> Turn:
-    """The round that the stacked method draws."""
+    """Return the round that the stacked method draws."""
     method = pair.method
     begin_round(method, number)
     present = _those(method.present)
@@ -52,7 +52,7 @@ def supervised(part: Part, logits: Tensor) -> Tensor:
 
 
 def fit(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor], epochs: int) -> None:
-    """As many steps on the whole graph of a client as it has epochs."""
+    """Train for `epochs` full-batch steps on a client's graph."""
     for _ in range(epochs):
         optimiser.zero_grad()
         loss().backward()
@@ -75,12 +75,12 @@ def difference(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Param
 
 
 def zeros(model: Mapping[str, Tensor]) -> Parameters:
-    """As many zeros as a model has numbers."""
+    """Return a model of zeros with the same shapes."""
     return {name: torch.zeros_like(value) for name, value in model.items()}
 
 
 def overwrite(models: Sequence[Mapping[str, Tensor]], clients: Iterable[int], server: Parameters) -> None:
-    """These clients hold what the server sends."""
+    """Overwrite these clients' models with the server's."""
     with torch.no_grad():
         for client in clients:
             for name, value in server.items():
@@ -88,20 +88,20 @@ def overwrite(models: Sequence[Mapping[str, Tensor]], clients: Iterable[int], se
 
 
 class Meter:
-    """Numbers sent in a run, in models: `up` and `down` are what one client sends and receives."""
+    """Counts the messages of a run; a client's message has `up` models, the server's `down` models."""
 
     def __init__(self, pair: Pair, up: float = 1, down: float = 1) -> None:
         self.pair, self.each = pair, (up, down)
         self.models = [0, 0]
 
     def count(self, now: Turn) -> None:
-        """One more round."""
+        """Count one more round."""
         self.models[0] += len(now.present)
         self.models[1] += len(now.receiving)
 
     def compare(self, size: int | None = None, once: int = 0, beside: int = 0) -> None:
-        """The stacked method has sent as much: models of `size` numbers, `beside` with each that goes up, and
-        `once` before the rounds."""
+        """Check that the stacked method has sent as much: models of `size` numbers, `beside` more with each
+        upload, and `once` before the rounds."""
         size = numbers(self.pair.models[0]) if size is None else size
         up, down = (round(count * each * size) for count, each in zip(self.models, self.each, strict=True))
         self.pair.compare_bytes(up + beside * self.models[0], down, once)

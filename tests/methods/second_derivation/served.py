@@ -22,11 +22,11 @@ from tests.methods.second_derivation.rounds import (
 )
 
 Loss = Callable[[int, Parameters, Parameters], Tensor]
-"""Of a client, its model and what it received, ()."""
+"""(client, its model, the received model) → loss, ()."""
 Update = Callable[[Parameters, dict[int, Parameters], dict[int, float]], Parameters]
-"""The server's new model, from the one that it sent, the clients' and their weights, which sum to 1."""
+"""(model that the server sent, clients' models, weights with sum 1) → the server's new model."""
 Answer = Callable[[dict[int, Parameters], dict[int, Parameters], dict[int, float]], dict[int, Parameters]]
-"""The same of a model for each client, of those for which there is a new one."""
+"""(models that the server sent, clients' models, weights) → new models, for the clients that get one."""
 
 
 def everything(name: str) -> bool:
@@ -35,7 +35,7 @@ def everything(name: str) -> bool:
 
 
 def cross_entropy(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """Mean over a client's training nodes, ()."""
+    """Mean cross-entropy of a client's training nodes, ()."""
     return supervised(part, forward(part, model, backbone))
 
 
@@ -45,7 +45,7 @@ def average(received: Parameters, sent: dict[int, Parameters], weights: dict[int
 
 
 def weights_of(pair: Pair, clients: list[int]) -> dict[int, float]:
-    """p_k of some clients: by training nodes, by nodes, or alike, as the schedule says."""
+    """Return p_k of `clients` with sum 1, by training nodes, by nodes, or uniform, as the schedule says."""
     federation, weighting = pair.federation, pair.method.schedule.weighting
     counts = federation.count(federation.train).float()
     if weighting != "training-nodes":
@@ -60,8 +60,8 @@ def played(
     shared: Callable[[str], bool] = everything,
     rounds: int | None = None,
 ) -> Iterator[Turn]:
-    """Rounds of both, which must agree: in each, clients hold what the server has for them where it reached
-    them. Parameters that are not `shared` stay with the client."""
+    """Run both and check that they agree after every round; yield the rounds. Clients that the server reaches
+    take its model. Parameters that are not `shared` stay local."""
     models = pair.models
     kept = {
         k: copied({name: value for name, value in model.items() if shared(name)})
@@ -82,7 +82,7 @@ def played(
 def play_apart(
     pair: Pair, loss: Loss, answer: Answer, shared: Callable[[str], bool] = everything, beside: int = 0
 ) -> None:
-    """All rounds of `played`, and their bytes; `beside` are the numbers that go up with each model."""
+    """Run all rounds of `played` and check the bytes; `beside` numbers go up with each model."""
     meter = Meter(pair)
     for now in played(pair, loss, answer, shared):
         meter.count(now)
@@ -99,8 +99,8 @@ def play(
     times: int = 1,
     rounds: int | None = None,
 ) -> None:
-    """The same of a server with one model; `once` are the numbers sent before, and a message has `times` a
-    model's numbers."""
+    """Run and check like `play_apart`, for a server with one model. `once` numbers are sent before, and a
+    message has `times` a model's numbers."""
     server = {name: value[0].clone() for name, value in pair.start.items() if shared(name)}
 
     def answer(
@@ -116,9 +116,9 @@ def play(
 
 
 def play_by_gradients(pair: Pair, loss: Loss, once: int = 0) -> None:
-    """One model that steps on the mean gradient of those who are at work, in every epoch.
+    """Run and check one model that steps, in every epoch, on the mean gradient of the clients still training.
 
-    A gradient goes up and a model comes down for each of them.
+    Each of them uploads a gradient and downloads a model.
     """
     model, optimiser, messages = pair.models[0], pair.optimisers[0], 0
     for number in range(1, pair.method.schedule.rounds + 1):
@@ -145,7 +145,7 @@ class FedDyn:
         self.correction = zeros(start)
 
     def penalty(self, k: int, model: Parameters, received: Parameters) -> Tensor:
-        """What is added to F_k."""
+        """The term that is added to F_k."""
         linear = torch.stack([(self.slopes[k][name] * value).sum() for name, value in model.items()]).sum()
         return self.alpha / 2 * distance(model, received) - linear
 

@@ -60,13 +60,13 @@ def homophily(adjacency: Tensor, labels: Tensor, seeds: Tensor, asked: Tensor, c
 
 
 def cosines(rows: Tensor) -> Tensor:
-    """(n, n), diagonal 0."""
+    """Return the cosines of all pairs of rows, (n, n), with diagonal 0."""
     unit = functional.normalize(rows, dim=1)
     return (unit @ unit.T) * (1 - torch.eye(len(rows)))
 
 
 def extended(adjacency: Tensor, x: Tensor, near: Tensor, alpha: float, hops: int) -> Tensor:
-    """X̃; `near` is 1[R > 0.999]."""
+    """Return X̃; `near` is 1[R > 0.999]."""
     smooth = symmetric(alpha * adjacency + (1 - alpha) * near)
     found = [x]
     for _ in range(hops):
@@ -75,7 +75,7 @@ def extended(adjacency: Tensor, x: Tensor, near: Tensor, alpha: float, hops: int
 
 
 def first_layer(side_by_side: Tensor, net: str) -> Tensor:
-    """Of the first layers, which the stacked program keeps side by side, the weight of one."""
+    """Return the weight of one network's first layer; the stacked program keeps them side by side."""
     reads_powers = ("homophilous", "smoothed", "messages")
     columns = side_by_side.split(side_by_side.shape[1] // (len(reads_powers) * (HOPS + 1) + 1), dim=1)
     if net == "features":
@@ -95,7 +95,7 @@ def perceptron(x: Tensor, w: Parameters, name: str) -> Tensor:
 
 
 def messages(z: Tensor, near: Tensor, beta: float, slope: Tensor) -> Tensor:
-    """The third head's output."""
+    """Return the logits of the head with messages."""
     s = beta * near + (1 - beta) * cosines(torch.softmax(z, dim=1))
     mean, largest = s.mean(), s.max()
     s = torch.where(s > mean, (s - mean) / (largest - mean), -s / mean) + torch.eye(len(s))
@@ -105,8 +105,8 @@ def messages(z: Tensor, near: Tensor, beta: float, slope: Tensor) -> Tensor:
 
 
 class Alone:
-    """One client in the second step, computed in float64: with S − μ small beside μ the rounding of a float32
-    mean alone can move the slope of φ by more than the tolerance in one round."""
+    """One client in the second step, computed in float64: if S − μ is small relative to μ, the rounding of a
+    float32 mean can move the slope of φ by more than the tolerance in one round."""
 
     def __init__(self, part: Part, extracted: Tensor) -> None:
         self.part, self.prior = part, torch.softmax(extracted.double(), dim=1)
@@ -122,7 +122,7 @@ class Alone:
         return found | {"features": perceptron(self.features, w, "features")}
 
     def loss(self, heads: dict[str, Tensor], share: float) -> Tensor:
-        """Of the parts that have a share in what is predicted."""
+        """Return the loss of the heads with a positive share in the prediction."""
         train = self.part["train"]
         each = {
             name: functional.cross_entropy(z[train], self.part["labels"][train]) for name, z in heads.items()
@@ -131,11 +131,11 @@ class Alone:
         return (share > 0) * homophilous + (share < 1) * sum(each.values())
 
     def objective(self, w: Parameters, share: float) -> Tensor:
-        """The same of the client's model."""
+        """Return the loss of the client's model."""
         return self.loss(self.heads(w), share)
 
     def predicted(self, heads: dict[str, Tensor], share: float) -> Tensor:
-        """Probabilities, (n, C)."""
+        """Return predicted probabilities, (n, C)."""
         said = {name: torch.softmax(z, dim=1) for name, z in heads.items()}
         homophilous = (said.pop("homophilous") + torch.softmax(self.prior, dim=1)) / 2
         return share * homophilous + (1 - share) * sum(said.values()) / 3
@@ -147,7 +147,7 @@ class Alone:
     [("gcn", "mixture"), ("graphsage", "threshold"), ("mlp", "mixture"), ("sgc", "threshold")],
 )
 def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -> None:
-    """As many rounds of FedAvg as alone; the threshold makes some clients homophilous and others not."""
+    """Half of the rounds are FedAvg's; the threshold makes some clients homophilous and others not."""
     threshold, federated = 0.75, attendance["rounds"] // 2
     pair = Pair(
         divided(COMMUNITY, CLIENTS),

@@ -26,7 +26,7 @@ ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 2, "weight_d
 
 
 def own(model: Parameters) -> Parameters:
-    """v_k."""
+    """Return the personal model v_k."""
     return {n.removeprefix(PERSONAL): value for n, value in model.items() if n.startswith(PERSONAL)}
 
 

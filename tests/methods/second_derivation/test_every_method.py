@@ -10,7 +10,7 @@ from fedsub.methods.core.steps import Attendance
 from tests.methods.second_derivation.rounds import SOME
 
 ELSEWHERE = {"central", "local"}
-"""No server, no round: `tests/methods/core/test_oracle.py` trains these."""
+"""Methods without server and rounds, which `tests/methods/core/test_oracle.py` covers."""
 
 
 def test_every_method_is_derived_a_second_time() -> None:
@@ -21,7 +21,7 @@ def test_every_method_is_derived_a_second_time() -> None:
 
 @pytest.mark.parametrize("clients", [5, 6])
 def test_some_clients_are_there_then_absent_and_come_back(clients: int) -> None:
-    """Without one of them, no loop sees what a client receives that the server has not heard for a round."""
+    """Otherwise no loop would test what a client receives after a round of absence."""
     epochs = Attendance.draw(Schedule(local_epochs=2, **SOME), clients, seed=0).epochs
     there = ["".join("01"[int(number > 0)] for number in each) for each in epochs.T]
     back = [k for k, each in enumerate(there) if "01" in each.lstrip("0")]

@@ -52,7 +52,7 @@ class Client:
         self.steps: list[int] = []
 
     def begin(self, part: Part, own: Parameters, server: Parameters) -> Parameters:
-        """(1) after the steps (2); `own` is θ_k."""
+        """Return the model of (1) after the steps (2); `own` is θ_k."""
         layers = self.options["layers"]
         top = [name for layer in LAYERS[:layers] for name in layer if name in own]
         high = top if 0 < layers <= len(LAYERS) else list(own)
@@ -87,7 +87,7 @@ class Client:
 
 
 def drawn(part: Part, rows: list[int], first: int, share: float) -> Tensor:
-    """(n,) bool, whom the stacked method drew of one client, whose nodes begin at `first`."""
+    """Return the nodes that the stacked method drew of one client, (n,) bool; its rows begin at `first`."""
     train, size = part["train"], len(part["train"])
     if share == 1:
         return train

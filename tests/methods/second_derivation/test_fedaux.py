@@ -32,7 +32,7 @@ SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
 def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
-    """(n, C)."""
+    """Return the client's logits, (n, C)."""
     straight = {"head.weight": torch.eye(WIDTH), "head.bias": torch.zeros(WIDTH)}
     h, a = forward(part, model | straight, backbone), model["auxiliary"]
     if score == "max-norm":
@@ -74,7 +74,7 @@ def test_rounds_agree(backbone: str, score: str, masks: bool, attendance: dict[s
     def answer(
         kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
     ) -> dict[int, Parameters]:
-        """What the server has for each client is at first the common start."""
+        """Until a client is first present, the server's model for it is the common start."""
         vectors = torch.stack([each["auxiliary"] for each in sent.values()])
         near = functional.cosine_similarity(vectors[:, None], vectors, dim=2)
         seen.append(float(near[~torch.eye(len(sent), dtype=torch.bool)].mean()))

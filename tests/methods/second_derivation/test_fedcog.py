@@ -90,7 +90,7 @@ class Party:
         self.degree = self.internal.sum(dim=1) + self.border.sum(dim=0)
 
     def connect(self) -> int:
-        """LNNC for the nodes found alone; returns how many edges it adds."""
+        """Apply LNNC to the isolated nodes in `alone`; returns the number of added edges."""
         before = float(self.internal.sum())
         for row in self.alone:
             angles = []
@@ -103,13 +103,13 @@ class Party:
         return int(float(self.internal.sum()) - before) // 2
 
     def halfway(self, h: Tensor, beta: Scale) -> tuple[Tensor, Tensor]:
-        """ĥ of internal nodes, (m, width), and of stand-ins, (s, width)."""
+        """Return ĥ of internal nodes, (m, width), and of stand-ins, (s, width)."""
         h = beta(1 + self.degree)[:, None] * h
         return h + self.internal @ h, self.border @ h
 
 
 class Coupled:
-    """All parties. `messages` has, for every propagation, what each party's stand-ins held."""
+    """All parties. `messages` has, for every propagation, the values of each party's stand-ins."""
 
     def __init__(self, federation: Federation, lnnc: str = "alone") -> None:
         features = federation.features
@@ -121,12 +121,12 @@ class Coupled:
     def propagate(
         self, h: list[Tensor], beta: Scale = torch.rsqrt, gamma: Scale = torch.rsqrt
     ) -> list[Tensor]:
-        """One internal and one border propagation of every party."""
+        """Run one internal and one border propagation of every party."""
         halves = [party.halfway(rows, beta) for party, rows in zip(self.parties, h, strict=True)]
         return self.arrived([own for own, _ in halves], [sent for _, sent in halves], gamma)
 
     def arrived(self, own: list[Tensor], sent: list[Tensor], gamma: Scale = torch.rsqrt) -> list[Tensor]:
-        """The border propagation, of internal nodes' ĥ and of the stand-ins' that are sent."""
+        """Run the border propagation on ĥ of internal nodes (`own`) and of stand-ins (`sent`)."""
         self.messages.append([values.detach() for values in sent])
         received: dict[int, list[Tensor]] = {}
         for party, values in zip(self.parties, sent, strict=True):
@@ -143,16 +143,16 @@ class Coupled:
         return sum(values.numel() for step in self.messages for values in step)
 
     def nonzero(self) -> int:
-        """Those that are not zero."""
+        """Non-zero numbers sent in all propagations so far."""
         return sum(int((values != 0).sum()) for step in self.messages for values in step)
 
     def rows(self) -> int:
-        """Stand-ins' values that were sent."""
+        """Number of stand-ins' rows sent in all propagations so far."""
         return sum(len(values) for step in self.messages for values in step)
 
 
 def served_by(rule: str, start: Parameters, shares: list[float]) -> Update:
-    """The server's step; `shares` are the p_k of all."""
+    """Return the server's step; `shares` are the p_k of all clients."""
     if rule == "feddyn":
         return FedDyn(start, ALPHA, dict(enumerate(shares)))
     if rule == "fedavg":
@@ -195,12 +195,12 @@ class Loop:
         return [size / sum(sizes) for size in sizes]
 
     def loss(self, k: int, logits: Tensor) -> Tensor:
-        """F_k."""
+        """Return F_k."""
         party = self.parties[k]
         return functional.cross_entropy(logits[party.train], party.labels[party.train])
 
     def penalty(self, k: int) -> Tensor:
-        """What FedDyn adds to F_k, ()."""
+        """Return FedDyn's term added to F_k, ()."""
         if not isinstance(self.rule, FedDyn):
             return torch.zeros(())
         return self.rule.penalty(k, self.models[k], self.server)
@@ -250,7 +250,7 @@ class Loop:
 
 
 class Propagated(Loop):
-    """What is propagated before training, once, under a linear layer or a network with one hidden layer."""
+    """Features propagated once before training, then a linear layer or a network with one hidden layer."""
 
     def __init__(self, federation: Federation, *given: Any, hops: int = HOPS, **further: Any) -> None:
         super().__init__(federation, *given, **further)
@@ -265,7 +265,7 @@ class Propagated(Loop):
             self.inputs.append(h)
 
     def embedding(self, k: int) -> Tensor:
-        """What party k's classifier reads, (m, d)."""
+        """Return the inputs of party k's classifier, (m, d)."""
         layers = torch.stack([h[k] for h in self.inputs])
         kind, hops = self.options.get("convolution"), len(layers) - 1
         weights = torch.tensor([0.0] * hops + [1.0])
@@ -276,7 +276,7 @@ class Propagated(Loop):
         return torch.einsum("l,lmd->md", weights, layers)
 
     def logits(self, k: int) -> Tensor:
-        """Of party k, (m, C)."""
+        """Return party k's logits, (m, C)."""
         h, w = self.embedding(k), self.models[k]
         if "layers.0.weight" in w:
             h = functional.relu(h @ w["layers.0.weight"] + w["layers.0.bias"])
@@ -304,10 +304,10 @@ class Convolved(Loop):
     def __init__(self, *given: Any, **further: Any) -> None:
         super().__init__(*given, **further)
         self.last: list[list[Tensor | None]] = [[None] * len(self.parties) for _ in range(2)]
-        """What each party's stand-ins held in its last step, layer by layer."""
+        """Layer → values of each party's stand-ins in its last step."""
 
     def forward(self, working: list[int]) -> list[Tensor]:
-        """Logits of all parties; those that do not work leave what their stand-ins held."""
+        """Return logits of all parties; for idle parties the last values of their stand-ins count."""
         h = [party.features for party in self.parties]
         for layer, last in enumerate(self.last):
             h = [rows @ w[f"layers.{layer}.weight"] for rows, w in zip(h, self.models, strict=True)]
@@ -411,7 +411,7 @@ def test_lnnc(backbone: str, lnnc: str, options: dict[str, Any]) -> None:
 
 
 def test_what_is_sent_of_sparse_values(federation: Federation) -> None:
-    """Table 4 counts values alone; a receiver also needs the column of each and their number in a row."""
+    """Table 4 counts only values; a receiver also needs the column of each and the number per row."""
     loop = Propagated(federation, {})
     sent = {}
     for wire in ("nonzero", "sparse"):

@@ -47,14 +47,14 @@ def compare(backbone: str, variant: str, schedule: dict[str, Any]) -> None:
     mean_slope = [nothing]
 
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        """(1)."""
+        """Return the loss (1)."""
         alpha = 0.0 if openfgl and pair.method.round_number == 1 else ALPHA
         goal, correction = difference(received, drift[k]), difference(slope[k], mean_slope[0])
         entropy = cross_entropy(pair.parts[k], model, backbone)
         return entropy + alpha / 2 * distance(model, goal) + inner(model, correction)
 
     def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
-        """(2), and what (1) needs in the next round."""
+        """Apply (2), and update the terms of (1) for the next round."""
         for k, model in sent.items():
             before, moved[k] = moved[k], difference(model, received)
             drift[k] = total(drift[k], before if openfgl else moved[k])

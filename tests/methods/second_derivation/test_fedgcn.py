@@ -92,7 +92,7 @@ def around(adjacency: Tensor, nodes: Tensor, hops: int) -> Tensor:
 
 
 def summed(graph: Whole, normalisation: str) -> Tensor:
-    """What the server has when every client has sent what its nodes bring, (N, d)."""
+    """Return the server's sums, (N, d), after every client has sent the contributions of its nodes."""
     looped = graph.adjacency + torch.eye(len(graph.adjacency))
     weights = symmetric(graph.adjacency) if normalisation == "symmetric" else looped
     total = torch.zeros_like(graph.features)
@@ -103,7 +103,7 @@ def summed(graph: Whole, normalisation: str) -> Tensor:
 
 
 def extended_parts(federation: Federation, plan: Plan) -> list[Part]:
-    """What each client trains on after the exchange: its inputs on E, own nodes first, and E's matrix."""
+    """Return each client's training data after the exchange: inputs on E, own nodes first, and E's matrix."""
     graph = whole(federation)
     inputs = summed(graph, plan.normalisation) if plan.sums else graph.features
     parts = []
@@ -127,10 +127,10 @@ def extended_parts(federation: Federation, plan: Plan) -> list[Part]:
 
 
 def logits(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """(n_k, C) of a client's own nodes."""
+    """Return the logits of a client's own nodes, (n_k, C)."""
     own = len(part["labels"])
     h, convolution = part["inputs"], part["convolution"]
-    # Sums have been through the first of the convolutions.
+    # Exchanged sums include the first convolution.
     left = 0 if part["summed"] else 1
     if backbone == "sgc":
         h = torch.linalg.matrix_power(convolution, 1 + left) @ h
@@ -144,7 +144,7 @@ def logits(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def exchanged(federation: Federation, plan: Plan) -> int:
-    """Numbers sent before training, both ways."""
+    """Return how many numbers are sent before training, in both directions."""
     if plan.hops == 0:
         return 0
     graph, width = whole(federation), federation.width

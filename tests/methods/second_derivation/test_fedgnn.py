@@ -32,7 +32,7 @@ Edges = list[tuple[int, int]]
 
 
 def others_by_similarity(federation: Federation, client: int, threshold: float, most: int) -> Edges:
-    """(v, u): rows of the federation, v of this client, and nodes u like it that the client does not have."""
+    """Return (v, u), rows of the federation: v of this client, u similar to v and not held by the client."""
     features, found = federation.features.to_dense(), []
     others = strangers(federation, client)
     for v in rows(federation, client):
@@ -44,8 +44,8 @@ def others_by_similarity(federation: Federation, client: int, threshold: float, 
 
 
 def others_by_neighbourhood(federation: Federation, client: int) -> Edges:
-    """(w, u): rows of the federation, u a node that this client does not have, with the neighbours of one
-    that it has, and w each of these neighbours."""
+    """Return (w, u), rows of the federation: u is not held by this client but has the same neighbours as one
+    of its nodes, and w is each of these neighbours."""
     known, own = neighbourhoods(federation), rows(federation, client)
     wanted = {known[v] for v in own if known[v]}
     found: Edges = []
@@ -71,12 +71,12 @@ def strangers(federation: Federation, client: int, copies: bool = False) -> list
 
 
 def rows(federation: Federation, client: int) -> list[int]:
-    """Of a client's nodes."""
+    """Return the rows of a client's nodes."""
     return (federation.client == client).nonzero().flatten().tolist()
 
 
 def neighbourhoods(federation: Federation) -> list[frozenset[int]]:
-    """The nodes of the source that a row's client knows as its neighbours."""
+    """Return for each row the source graph's nodes that its client knows as neighbours."""
     known: list[set[int]] = [set() for _ in range(federation.nodes)]
     source, target = federation.graph.edges()
     for start, end in zip(source.tolist(), target.tolist(), strict=True):

@@ -35,16 +35,16 @@ CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
 
 @dataclass(frozen=True)
 class Message:
-    """What a client sends beside its model."""
+    """Message of a client besides its model."""
 
     moments: Tensor
     confidence: Tensor
 
 
 def message(part: Part, model: Parameters, network: str, kind: str, openfgl: bool) -> Message:
-    """Moments and confidence of one client, node by node where the text is.
+    """Return moments and confidence of one client; the confidence is summed node by node, as in the text.
 
-    OpenFGL spreads the predictions of labelled nodes without self-loops and cuts what arrives to [0, 1].
+    OpenFGL propagates only predictions of labelled nodes, without self-loops, and clips values to [0, 1].
     """
     adjacency, labelled = part["adjacency"], part["train"]
     one_hot = functional.one_hot(part["labels"], CLASSES).float()
@@ -75,7 +75,7 @@ def message(part: Part, model: Parameters, network: str, kind: str, openfgl: boo
 
 
 def cosines(messages: list[Message]) -> Tensor:
-    """(K, K)."""
+    """Return the cosines of all pairs of clients' moments, (K, K)."""
     moments = torch.stack([each.moments for each in messages])
     return functional.cosine_similarity(moments[:, None], moments, dim=2)
 
@@ -102,7 +102,7 @@ def attended(part: Part, w: Parameters, read: Tensor, misread: bool) -> Tensor:
 
 
 def logits(part: Part, model: Parameters, network: str, read: Tensor) -> Tensor:
-    """(nodes read, C), without gamlp the backbone's."""
+    """Return logits of the nodes in `read`, (nodes, C); without gamlp those of the backbone."""
     if network.startswith("gamlp"):
         return attended(part, model, read, network == "gamlp-reference")
     return forward(part, model, network)[read]
@@ -161,7 +161,7 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
     def answer(
         kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
     ) -> dict[int, Parameters]:
-        """What the server has for each client is at first the common start."""
+        """Until a client is first present, the server's model for it is the common start."""
         clients = list(sent)
         told = [message(pair.parts[k], sent[k], network, kind, bool(propagation)) for k in clients]
         nearness, found = cosines(told), {}

@@ -42,12 +42,12 @@ PRIOR_VARIANCE = 0.25
 
 
 def split(states: Tensor, factors: int) -> list[Tensor]:
-    """(n, F·D) as F of (n, D)."""
+    """Split (n, F·D) states into F factors of (n, D)."""
     return list(states.chunk(factors, dim=-1))
 
 
 def unit(states: list[Tensor]) -> list[Tensor]:
-    """Every node's factor at length one."""
+    """Normalise every node's factors to length 1."""
     return [functional.normalize(x, dim=1) for x in states]
 
 
@@ -76,13 +76,13 @@ def pass_on(states: Tensor, part: Part, options: dict[str, Any], count: int) -> 
 
 
 def hidden(part: Part, model: Parameters, options: dict[str, Any]) -> Tensor:
-    """What the head reads, (n, F·D)."""
+    """Return the head's inputs, (n, F·D)."""
     first = functional.leaky_relu(part["features"] @ model["first.weight"] + model["first.bias"], 0.01)
     return pass_on(first, part, options, layers_of(options["layers"])[0])
 
 
 def logits(part: Part, model: Parameters, options: dict[str, Any]) -> Tensor:
-    """(n, C)."""
+    """Return the client's logits, (n, C)."""
     return hidden(part, model, options) @ model["head.weight"] + model["head.bias"]
 
 
@@ -143,7 +143,7 @@ def negative_bound(
 
 
 class Loop:
-    """The clients one by one beside the stacked method, whose noise and whose first priors they share."""
+    """The clients one by one beside the stacked method; both share the noise and the initial priors."""
 
     def __init__(
         self, federation: Federation, options: dict[str, Any], backbone: str, **schedule: Any
@@ -157,7 +157,7 @@ class Loop:
         self.up = self.down = 0
 
     def objective(self, client: int, noise: Tensor) -> Tensor:
-        """Cross-entropy and, where it has a weight, the negative bound, ()."""
+        """Return the cross-entropy plus the weighted negative bound (if its weight is positive), ()."""
         part, model = self.pair.parts[client], self.pair.models[client]
         loss = supervised(part, logits(part, model, self.options))
         if self.center is not None:
@@ -166,7 +166,7 @@ class Loop:
         return loss
 
     def train(self, present: list[int]) -> None:
-        """The local epochs."""
+        """Run the local epochs of the present clients."""
         # The stacked method draws the noise of all clients' nodes at once, anew in every epoch.
         generator = torch.Generator()
         generator.set_state(self.pair.method.generator.get_state())
@@ -180,14 +180,14 @@ class Loop:
 
     @torch.no_grad()
     def exchange(self, present: list[int], receiving: list[int]) -> list[Tensor]:
-        """What the server does and who receives; Ω of every factor."""
+        """Run the server's step and send to the receiving clients; return Ω of every factor."""
         models = [self.pair.models[i] for i in present]
         sent = [means(self.pair.parts[i], self.pair.models[i], self.options).mean(dim=0) for i in present]
         omega = [mixing(sent, factor, self.options) for factor in range(self.factors)]
         for row, client in enumerate(present):
             self.last[client] = received(models, [o[row] for o in omega])
         for client in receiving:
-            # A client that was never there keeps its first model, where the public code has the plain mean.
+            # A client that was never present keeps its initial model; the public code sends the plain mean.
             for name, value in self.last.get(client, {}).items():
                 self.pair.models[client][name].copy_(value)
         if self.center is not None:
@@ -199,7 +199,7 @@ class Loop:
         return omega
 
     def play(self, number: int) -> list[Tensor]:
-        """One round of both, which must agree, in what clients hold and predict; Ω of every factor."""
+        """Run a round of both and check models, predictions and bytes; return Ω of every factor."""
         now = turn(self.pair, number)
         self.train(now.present)
         omega = self.exchange(now.present, now.receiving)

@@ -89,13 +89,13 @@ def oriented(basis: Tensor, drawn: Tensor) -> Tensor:
 
 
 def exact_basis(adjacency: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Λ (r) and U (n, r), whose signs are the solver's."""
+    """Return Λ (r) and U (n, r), with the solver's signs."""
     values, vectors = torch.linalg.eigh(torch.eye(len(adjacency)) - symmetric(adjacency))
     return values[:rank], vectors[:, :rank]
 
 
 def arnoldi_basis(adjacency: Tensor, start: Tensor, steps: int, rank: int) -> tuple[Tensor, Tensor]:
-    """Λ (r) and U (n, r) by equation (4), whose signs are the solver's."""
+    """Return Λ (r) and U (n, r) by equation (4), with the solver's signs."""
     laplacian = torch.eye(len(adjacency)).double() - random_walk(adjacency)
     columns = [start / start.norm()]
     h = torch.zeros(steps, steps).double()
@@ -140,17 +140,17 @@ class Loop:
         self.sent = 0
 
     def draws(self) -> np.random.Generator:
-        """What the method draws for its eigenvectors, anew from the first."""
+        """Return the method's random stream for its eigenvectors, from its beginning."""
         return stream(self.method.setting.seed, "fedlap+ start of the iteration")
 
     def take_exact(self) -> None:
-        """The true eigenpairs of a connected graph, the first of which is positive."""
+        """Set the exact eigenpairs of a connected graph; the first eigenvector is positive."""
         values, basis = exact_basis(self.whole.double(), RANK)
         drawn = torch.from_numpy(self.draws().standard_normal((len(self.whole), RANK - 1)))
         self.take(values, oriented(basis, torch.cat([torch.ones(len(drawn), 1), drawn], dim=1)))
 
     def take(self, values: Tensor, basis: Tensor) -> None:
-        """Λ (r) and U (n, r), whose rows are the whole graph's nodes."""
+        """Set Λ (r) and U (n, r); the rows of U are the whole graph's nodes."""
         self.values, self.basis = values.float(), basis.float()
 
     def structure(self, client: int) -> Tensor:
@@ -186,13 +186,13 @@ class Loop:
         return total / (smooth**2).sum()
 
     def shares(self, present: list[int]) -> list[float]:
-        """p_k of those present."""
+        """Return p_k of the present clients."""
         train = [part["train"] for part in self.parts]
         size = [len(t) if self.weighting == "nodes" else int(t.sum()) for t in train]
         return [size[k] / sum(size[i] for i in present) for k in present]
 
     def gradients(self, client: int, share: float) -> Parameters:
-        """What the client sends, times its share."""
+        """Return the gradients that the client sends, times its share."""
         entropy = torch.autograd.grad(self.cross_entropy(client), list(self.model.values()))
         rough = torch.autograd.grad(self.roughness(client), [self.model["smooth"]])[0]
         sent = {n: share * g for n, g in zip(self.model, entropy, strict=True)}
@@ -201,17 +201,17 @@ class Loop:
         return sent
 
     def elsewhere(self, client: int) -> int:
-        """How many nodes of other clients the client's nodes have as neighbours."""
+        """Number of other clients' nodes that are neighbours of the client's nodes."""
         own = torch.zeros(len(self.whole), dtype=torch.bool)
         own[self.nodes[client]] = True
         return int((self.whole[own].any(dim=0) & ~own).sum())
 
     def message(self, client: int) -> int:
-        """Numbers that the client sends, or is sent, in a round."""
+        """How many numbers the client sends, and also receives, in a round."""
         size = numbers(self.model)
         if self.name == "fedlap+":
             return size
-        # Of S the rows that (1) and (2) read. The denominator of (2) moves all rows, but by one number.
+        # Only the rows of S that (1) and (2) read. The denominator of (2) changes all rows by one number.
         rows, width = self.model["smooth"].shape
         read = len(self.nodes[client])
         if self.options["smoothing"]:
@@ -224,7 +224,7 @@ class Loop:
             return 0
         far = sum(self.elsewhere(k) for k in range(len(self.parts)))
         steps = max(self.options["rank"], min(self.options["steps"], len(self.whole)))
-        # The first vector is one that every client can draw.
+        # Every client can draw the first vector itself.
         return sum(far + 2 * len(self.parts) * (k + 1) for k in range(1, steps))
 
     def step(self, present: list[int]) -> None:
@@ -238,12 +238,12 @@ class Loop:
         self.sent += sum(self.message(k) for k in present)
 
     def play(self) -> None:
-        """Three rounds of both, which must agree, in parameters, outputs and bytes."""
+        """Run three rounds of both and check parameters, outputs and bytes."""
         for number in (1, 2, 3):
             self.round(number)
 
     def round(self, number: int) -> None:
-        """One of them."""
+        """Run and check one round."""
         begin_round(self.method, number)
         present = self.method.present.nonzero().flatten().tolist()
         for _ in range(self.method.schedule.local_epochs):
@@ -265,7 +265,7 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def connected() -> Federation:
-    """Only one eigenvalue is zero."""
+    """A federation of a connected graph, which has only one zero eigenvalue."""
     return divided(largest_component(load(COMMUNITY)), CLIENTS, "louvain")
 
 

@@ -38,17 +38,17 @@ BACKBONES = ("gcn", "graphsage", "sgc")
 
 @dataclass
 class Client:
-    """One client: its graph, its model, and what it takes its edges for."""
+    """One client: its graph, its model, and the types of its edges."""
 
     part: Part
     model: Parameters
     optimiser: torch.optim.Optimizer
     edges: Tensor
-    """(m, 2), the smaller end first."""
+    """Edges, (m, 2), the smaller end first."""
     kind: Tensor
-    """(m,)."""
+    """Type of each edge, (m,)."""
     centroids: Tensor
-    """(T, 2 · width)."""
+    """Centroid of each type, (T, 2 · width)."""
 
     def of_type(self, kind: int) -> Tensor:
         """Adjacency of the edges of one type."""
@@ -115,7 +115,7 @@ class Server:
         }
 
     def exchange(self, clients: list[Client], now: Turn) -> None:
-        """Match, average those who were there, send to those who receive."""
+        """Match types, average the present clients, and send to the receiving ones."""
         present = [clients[k] for k in now.present]
         linked = [client for client in present if len(client.edges)]
         if self.centres is None:
@@ -168,7 +168,7 @@ def clients_of(pair: Pair) -> list[Client]:
 
 
 def objective(client: Client, backbone: str) -> Tensor:
-    """What a client descends on."""
+    """Return a client's local objective."""
     return supervised(client.part, client.logits(backbone))
 
 

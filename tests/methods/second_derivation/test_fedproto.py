@@ -38,16 +38,16 @@ CLIENTS, STRENGTH, DECAY = 6, 0.7, 1e-3
 SGD = {"optimiser": "sgd", "learning_rate": 0.2, "local_epochs": 2, "weight_decay": DECAY}
 ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 2, "weight_decay": DECAY}
 LACKING = {**EVERYONE, "leavers": "3@1"}
-"""Without the one client that has nodes of class 0."""
+"""Schedule without the only client that has nodes of class 0."""
 FEW = {"rounds": 3, "participation": 0.34}
-"""That client trains first in the third round, when other classes have a prototype."""
+"""Schedule in which that client first trains in round 3, when other classes have a prototype."""
 FAR = 1e6
 Prototypes = dict[int, Tensor]
-"""Of each class that has one, (width,)."""
+"""Class → its prototype, (width,), if it has one."""
 
 
 def members(part: Part) -> dict[int, Tensor]:
-    """The training nodes of every class that the client has some of."""
+    """Return class → the client's training nodes, for classes with any."""
     nodes: dict[int, list[int]] = {}
     for node in part["train"].nonzero().flatten().tolist():
         nodes.setdefault(int(part["labels"][node]), []).append(node)
@@ -55,12 +55,12 @@ def members(part: Part) -> dict[int, Tensor]:
 
 
 def own(part: Part, hidden: Tensor) -> Prototypes:
-    """(1)."""
+    """Return the client's own prototypes by (1)."""
     return {label: hidden[nodes].mean(dim=0) for label, nodes in members(part).items()}
 
 
 def joined(parts: list[Part], prototypes: list[Prototypes], average: str) -> Prototypes:
-    """(2), as `average` has it, of the clients of the round."""
+    """Return the server's prototypes by (2), in the variant `average`, over the clients of the round."""
     found: Prototypes = {}
     for label in sorted({label for mine in prototypes for label in mine}):
         have = [k for k, mine in enumerate(prototypes) if label in mine]
@@ -75,7 +75,7 @@ def joined(parts: list[Part], prototypes: list[Prototypes], average: str) -> Pro
 
 
 def regularizer(part: Part, hidden: Tensor, given: Prototypes, distance: str) -> Tensor:
-    """(3), (4) or (5)."""
+    """Return the regulariser (3), (4) or (5)."""
     terms = []
     for label, nodes in members(part).items():
         if label not in given:
@@ -91,7 +91,7 @@ def regularizer(part: Part, hidden: Tensor, given: Prototypes, distance: str) ->
 
 
 def objective(part: Part, model: Parameters, backbone: str, given: Prototypes, distance: str) -> Tensor:
-    """What a client descends on."""
+    """Return a client's local objective."""
     loss = supervised(part, forward(part, model, backbone))
     if not given.keys() & members(part).keys():
         return loss
@@ -99,7 +99,7 @@ def objective(part: Part, model: Parameters, backbone: str, given: Prototypes, d
 
 
 def scores(part: Part, model: Parameters, backbone: str, given: Prototypes, by_prototypes: bool) -> Tensor:
-    """(n, C), of which the largest is the prediction; minus the squared distances, or logits."""
+    """Return scores, (n, C): negative squared distances or logits; the largest is the prediction."""
     if not by_prototypes:
         return forward(part, model, backbone)
     columns = []
@@ -162,6 +162,6 @@ def test_the_nearest_prototypes_agree(backbone: str, attendance: dict[str, Any])
 
 
 def test_one_class_is_known_to_one_client_alone() -> None:
-    """What the attendances stand on: without it, a prototype stays or is missing."""
+    """The schedules LACKING and FEW rely on this: otherwise no prototype would be missing or stay."""
     parts = Pair(divided(COMMUNITY, CLIENTS), "fedproto", {}).parts
     assert [k for k, part in enumerate(parts) if 0 in members(part)] == [3]

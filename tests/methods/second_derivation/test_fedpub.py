@@ -131,7 +131,7 @@ class Run:
     def answer(
         self, kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
     ) -> dict[int, Parameters]:
-        """The server's models: of those who are here, or of all where they are FedAvg's."""
+        """Return the server's models: for the present clients, or for all if the average is FedAvg's."""
         models, here = self.pair.models, list(sent)
         if self.options.similarity == "none":
             alpha, receivers = torch.tensor([*weights.values()]).expand(CLIENTS, -1), list(range(CLIENTS))
@@ -152,7 +152,7 @@ class Run:
         return functional_embedding(self.graphs[client], weights, self.backbone)
 
     def similarity(self, here: list[int], received: dict[int, Parameters]) -> Tensor:
-        """S of those who are here."""
+        """Return S of the present clients."""
         models, kind = self.pair.models, self.options.similarity
         if kind == "function":
             return cosines([self.embedding(k) for k in here])
@@ -164,11 +164,11 @@ class Run:
         return torch.stack([torch.stack([1 - divergence(a, b) for b in shares]) for a in shares])
 
     def heard(self, client: int, here: list[int]) -> list[int]:
-        """Whose entries an answer to a client holds: of those here, where it is made now."""
+        """Return the clients whose entries an answer holds: all present ones for FedAvg's average."""
         return here if self.options.similarity == "none" else [client]
 
     def message(self, client: int, others: list[int]) -> tuple[int, int]:
-        """Numbers that a client sends of its model, and of these that come back of `others`."""
+        """Return how many numbers a client sends of its model, and how many it receives of `others`."""
         model, threshold = self.pair.models[client], self.options.lambda1
         listed = 0
         for name in sent(model):
@@ -188,17 +188,17 @@ class Run:
 
 
 def sent(model: Parameters) -> list[str]:
-    """Names of what is averaged."""
+    """Return the names of the averaged parameters."""
     return [name for name in model if exchanged(name)]
 
 
 def flat(model: Parameters) -> Tensor:
-    """What is averaged, as a vector."""
+    """Return the averaged parameters as a vector."""
     return torch.cat([model[name].detach().flatten() for name in sent(model)])
 
 
 def kept(model: Parameters, name: str, threshold: float) -> Tensor:
-    """Which entries of a parameter its mask leaves, of the parameter's shape."""
+    """Return which entries of a parameter its mask keeps, in the parameter's shape."""
     if MASK + name not in model:
         return torch.ones_like(model[name], dtype=torch.bool)
     return model[MASK + name].abs() >= threshold
@@ -242,7 +242,7 @@ def class_shares(labels: Tensor) -> Tensor:
 
 
 def divergence(left: Tensor, right: Tensor) -> Tensor:
-    """Jensen–Shannon's, in bits."""
+    """Return the Jensen–Shannon divergence in bits."""
     middle = (left + right) / 2
     terms = [torch.where(side > 0, side * torch.log2(side / middle), 0.0).sum() for side in (left, right)]
     return (terms[0] + terms[1]) / 2
@@ -260,7 +260,7 @@ def coefficients(similarity: Tensor, community: str) -> Tensor:
 
 
 def average(own: Parameters, models: list[Parameters], alpha: Tensor, threshold: float) -> Parameters:
-    """θ̄ of one client: entry by entry over those who sent it; `own` of what it masks out or no one sent."""
+    """Return θ̄ of one client: each entry is averaged over its senders; masked or unsent ones are `own`."""
     mean = {}
     for name in sent(own):
         senders = [a * kept(m, name, threshold) for a, m in zip(alpha, models, strict=True)]
@@ -272,7 +272,7 @@ def average(own: Parameters, models: list[Parameters], alpha: Tensor, threshold:
 
 
 def dense(proxy: Proxy) -> Part:
-    """Features and adjacency, as a client's."""
+    """Return features and adjacency in the form of a client's part."""
     source, target = proxy.graph.edges()
     adjacency = torch.zeros(len(proxy.features), len(proxy.features))
     adjacency[target, source] = 1

@@ -127,7 +127,7 @@ class Generator:
 
 @dataclass
 class Impaired:
-    """A client's graph without its hidden nodes, and what each node lost."""
+    """A client's graph without its hidden nodes, and the hidden neighbours of each node."""
 
     adjacency: Tensor
     x: Tensor
@@ -138,7 +138,7 @@ class Impaired:
 
     @classmethod
     def of(cls, part: Part, hidden: Tensor) -> Self:
-        """`hidden` (n,) bool."""
+        """Remove the nodes in `hidden`, (n,) bool, from a client's graph."""
         stays = ~hidden
         lost = [part["features"][row.bool() & hidden] for row in part["adjacency"][stays]]
         adjacency = part["adjacency"][stays][:, stays]
@@ -282,7 +282,7 @@ def whole_graphs(
 
 
 def objective(parts: list[Part], backbone: str, k: int, model: Parameters, received: Parameters) -> Tensor:
-    """What client k descends on; its graph may hold more nodes than have labels. Not on what it received."""
+    """Return client k's local objective; its graph may have more nodes than labels. `received` is unused."""
     part = parts[k]
     return supervised(
         part, classify(part["adjacency"], part["features"], model, backbone)[: len(part["train"])]

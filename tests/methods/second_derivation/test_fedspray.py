@@ -50,7 +50,7 @@ from tests.methods.second_derivation.rounds import Meter, turn
 
 CLIENTS, WIDTH = 5, 8
 SOME_SURE = 0.25
-"""A confidence that some nodes reach."""
+"""A confidence threshold that only some nodes reach."""
 SCHEDULE = {"rounds": 3, "local_epochs": 3, "weight_decay": 1e-3}
 
 
@@ -253,7 +253,7 @@ def test_rounds_agree_as_in_the_public_code(
 
 
 def test_starts_are_the_public_codes(federation: Federation) -> None:
-    """Of ω within one over the root of a layer's outputs; of θ, if wanted, within 0 and 1."""
+    """ω starts within ±1/√(outputs of the layer); θ starts in [0, 1] with `initialisation=uniform`."""
     method = created(federation, "fedspray", {"width": WIDTH, "initialisation": "uniform"})
     method.build()
     for name, value in vars(method)["encoder"].items():

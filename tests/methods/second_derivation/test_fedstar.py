@@ -84,7 +84,7 @@ def _joined(w: Parameters, name: str) -> Tensor:
 def objective(
     parts: list[Part], backbone: str, head: str, k: int, model: Parameters, received: Parameters
 ) -> Tensor:
-    """What client k descends on; not on what it received."""
+    """Return client k's local objective; `received` is unused."""
     return supervised(parts[k], logits(parts[k], model, backbone, head))
 
 

@@ -268,8 +268,8 @@ class Loop:
         return model["hop2vec"] if self.plan.features == "h2v" else self.degrees
 
     def embedded(self, model: Mapping[str, Tensor], rows: Tensor, of: Tensor | None = None) -> Tensor:
-        """What the server, or the other clients, say of the nodes `rows`: Σ_u ā_vu g(s_u), the sum over the
-        nodes `of` (None: all); of GraphSAGE its last embedding."""
+        """Return the part from the server or the other clients for the nodes `rows`: Σ_u ā_vu g(s_u) over the
+        nodes `of` (None: all); for GraphSAGE its last embedding."""
         s = self.structure(model)
         if self.sage:
             return hidden(s, model, "structure", self.mean)[rows]
@@ -282,11 +282,11 @@ class Loop:
         return self.plan.transform == "mlp"
 
     def structural(self, model: Mapping[str, Tensor], embedded: Tensor) -> Tensor:
-        """What structure adds to the logits."""
+        """Return the contribution of structure to the logits."""
         return head(embedded, model, "structure") if self.sage else embedded
 
     def featural(self, model: Mapping[str, Tensor], k: int) -> Tensor:
-        """What features add to the logits of client k's nodes, (n_k, C)."""
+        """Return the contribution of features to the logits of client k's nodes, (n_k, C)."""
         x = self.x[self.nodes[k]]
         if self.sage:
             return head(hidden(x, model, "feature", self.own_mean[k]), model, "feature")
@@ -302,7 +302,7 @@ class Loop:
         return z
 
     def gradient(self, k: int) -> Parameters:
-        """∂L_k of all that is trained, from what client k is sent."""
+        """Return the gradient of L_k for all trained parameters, from the values that client k receives."""
         rows, plan = self.labelled[k], self.plan
         held = {name: value.detach().requires_grad_() for name, value in self.model.items()}
         remote = [n for n in held if n.startswith(("structure", "hop2vec"))]
@@ -338,7 +338,7 @@ class Loop:
         return found
 
     def count(self, k: int, error: Tensor, sent: Mapping[str, Tensor]) -> None:
-        """What client k received and sent for one gradient."""
+        """Count the numbers that client k received and sent for one gradient."""
         plan, learned = self.plan, entries_of(self.model, "hop2vec")
         theta = numbers(self.model) - learned
         self.up += theta + learned

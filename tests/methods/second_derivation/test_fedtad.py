@@ -52,7 +52,7 @@ def reliability(part: Part, classes: int, f: Tensor) -> Tensor:
 
 
 def labels_of(nodes: int, classes: int) -> Tensor:
-    """Equal numbers of every class, what is left over to the last."""
+    """Return labels with equal numbers of every class; the last class gets the remainder."""
     each = nodes // classes
     return torch.cat(
         [torch.arange(classes).repeat_interleave(each), torch.full((nodes - each * classes,), classes - 1)]

@@ -47,7 +47,7 @@ either_optimiser = pytest.mark.parametrize("optimiser", [{}, ADAM], ids=["sgd", 
 
 @dataclass
 class Round:
-    """What a round left: clusters, and the criterion's two numbers for each cluster before it."""
+    """Result of a round: clusters, and the criterion's two numbers for each cluster before the round."""
 
     clusters: set[frozenset[int]]
     criterion: list[tuple[float, float]]
@@ -84,18 +84,18 @@ def _gradient(value: Tensor) -> Tensor:
 
 
 def _nearness(sequences: list[list[float]]) -> Matrix:
-    """Largest distance minus the distance."""
+    """Return the largest distance minus each distance."""
     distance = [[warping_distance(left, right) for right in sequences] for left in sequences]
     farthest = max(max(row) for row in distance)
     return [[farthest - entry for entry in row] for row in distance]
 
 
 class Server:
-    """What the server has of every client: what it sent last, and its cluster."""
+    """The server's state for every client: its last message and its cluster."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair, self.options, self.number = pair, pair.method.options, 0
-        # How many gradient norms GCFL+ compares; 0 is GCFL.
+        # Number of gradient norms that GCFL+ compares; 0 for GCFL.
         self.sequence: int = getattr(self.options, "sequence", 0)
         self.clients = range(len(pair.models))
         self.clusters = [list(self.clients)]
@@ -107,7 +107,7 @@ class Server:
     def answer(
         self, kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
     ) -> dict[int, Parameters]:
-        """Split where it must be, then average clusters by (7)."""
+        """Split clusters if the criterion is met, then average each cluster by (7)."""
         self.number += 1
         for k, model in sent.items():
             self.change[k] = _flat(difference(model, kept[k]))
@@ -141,7 +141,7 @@ class Server:
         return float(changes.mean(dim=0).norm()), float(changes.norm(dim=1).max())
 
     def weights(self, cluster: list[int]) -> Matrix:
-        """Of the edges that are cut; the public code begins new sequences for all clients after a split."""
+        """Return the cut's edge weights; as in the public code, all sequences start anew after a split."""
         if self.sequence:
             found = _nearness([self.norms[i][-self.sequence :] for i in cluster])
             self.norms = [[] for _ in self.clients]
@@ -208,7 +208,7 @@ def test_gcfl_plus_splits_and_averages_alike(federation: Federation, optimiser: 
 
 
 def returns_of_the_unheard(found: list[Round]) -> int:
-    """How often a client comes back whose cluster no client was there of in the round before."""
+    """Return how often a client receives whose whole cluster was absent in the round before."""
     return sum(
         any(k in cluster and not cluster & set(mine.present) for cluster in mine.clusters)
         for mine in found[:-1]
@@ -221,8 +221,8 @@ def returns_of_the_unheard(found: list[Round]) -> int:
 def test_absent_clients_are_known_by_what_they_sent_last(
     federation: Federation, rounds: int, options: dict[str, Any], optimiser: dict[str, Any]
 ) -> None:
-    """They come back to the newest model of their cluster, or to that from before if all of it was away. With
-    sequences of three one is constant, of a client that was absent all the time."""
+    """Returning clients receive their cluster's newest model, or its previous one if the whole cluster was
+    absent. With sequences of three one is constant: its client was absent all the time."""
     found = compare(federation, rounds, options, **AWAY, **optimiser)
     assert len(found[-1].clusters) >= 3
     assert returns_of_the_unheard(found) > 1

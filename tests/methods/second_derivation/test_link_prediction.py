@@ -73,7 +73,7 @@ class Loop:
         return max(k for k in range(CLIENTS) if self.first[k] <= node)
 
     def of_clients(self, ends: list[list[int]], joined: list[float]) -> list[Pairs]:
-        """Pairs of all, client by client."""
+        """Return all pairs, grouped by client."""
         found: list[Pairs] = [[] for _ in range(CLIENTS)]
         for (u, v), y in zip(ends, joined, strict=True):
             k = self.client_of(u)
@@ -81,7 +81,7 @@ class Loop:
         return found
 
     def fresh(self) -> list[Pairs]:
-        """The pairs of one epoch."""
+        """Draw the pairs of one epoch."""
         drawn = torch.rand((2, len(self.edges)), generator=self.generator, dtype=torch.float64).T.tolist()
         ends = list(self.edges)
         for (edge, _), (r, t) in zip(self.edges, drawn, strict=True):
@@ -97,7 +97,7 @@ class Loop:
         return [(h[u] * h[v]).sum() for u, v, _ in pairs]
 
     def loss(self, k: int, pairs: Pairs) -> Tensor:
-        """f_k."""
+        """Return the loss f_k."""
         scores = self.scores(k, pairs)
         signed = [s if y else -s for s, (_, _, y) in zip(scores, pairs, strict=True)]
         return -torch.stack(signed).sigmoid().log().mean()
@@ -110,11 +110,11 @@ class Loop:
         return sum((s > t) + 0.5 * (s == t) for s in joined for t in others) / (len(joined) * len(others))
 
     def areas(self, pairs: list[Pairs]) -> float:
-        """Mean over clients."""
+        """Return the mean AUC over clients."""
         return sum(self.area(k, pairs[k]) for k in range(CLIENTS)) / CLIENTS
 
     def round(self, number: int) -> None:
-        """Local epochs; everyone draws in each of them, whoever trains in it."""
+        """Run the local epochs; all clients draw in each epoch, whether they train or not."""
         begin_round(self.method, number)
         epochs = self.method.epochs.tolist()
         for epoch in range(max(epochs)):
@@ -124,7 +124,7 @@ class Loop:
                     fit(self.optimisers[k], partial(self.loss, k, pairs[k]), 1)
 
     def exchange(self) -> None:
-        """w ← Σ p_k w_k of those who trained; those who train next receive it."""
+        """w ← Σ p_k w_k over the clients that trained; those that train next receive it."""
         present = self.method.present.nonzero().squeeze(1).tolist()
         count = [len(self.train[k]) for k in present]
         server = mean([self.models[k] for k in present], [each / sum(count) for each in count])

@@ -46,11 +46,11 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         shares = dict.fromkeys(shares, 1 / CLIENTS)
 
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        """(1), for the derivative of ⟨y, c − c_k⟩ is c − c_k."""
+        """Return a loss whose gradient step is (1): the derivative of ⟨y, c − c_k⟩ is c − c_k."""
         return cross_entropy(pair.parts[k], model, backbone) + inner(model, difference(control, controls[k]))
 
     def renewed(k: int, received: Parameters, model: Parameters) -> Parameters:
-        """c_k⁺."""
+        """Return the new control c_k⁺."""
         if by_steps:
             scale = int(pair.method.epochs[k]) * schedule["learning_rate"]
             moved = difference(received, model)
@@ -60,7 +60,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         return dict(zip(start, slopes, strict=True))
 
     def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
-        """(2) and (3)."""
+        """Apply (2) and (3); return the server's new model."""
         new = {k: renewed(k, received, model) for k, model in sent.items()}
         for k, mine in new.items():
             changed, controls[k] = difference(mine, controls[k]), mine

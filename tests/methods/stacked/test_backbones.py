@@ -1,4 +1,4 @@
-"""Every network with every part of its architecture is the plain formula at each client."""
+"""Every backbone with every part of its architecture equals the plain formula at each client."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from tests.methods.oracle import client_parts
 from tests.methods.rounding import assert_agree
 
 PARTS = ("weight", "sent", "heard", "bias")
-"""Of a layer of attention."""
+"""Parameters of an attention layer."""
 
 
 def attention(h: Tensor, looped: Tensor, sent: Tensor, heard: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def plain(part: dict[str, Tensor], weights: Parameters, architecture: Architectu
 
 
 def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """torch's own module."""
+    """Apply torch's LayerNorm."""
     module = nn.LayerNorm(len(gain))
     return torch.func.functional_call(module, {"weight": gain, "bias": shift}, h)
 
@@ -122,7 +122,7 @@ def test_a_network_and_its_gradient_are_its_formula_at_each_client(
     inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
     generator = torch.Generator().manual_seed(seed)
     start = network.initial(federation.width, federation.classes, generator)
-    # Every client its own, the gain and the bias of the norms too, which start at 1 and 0.
+    # Different for every client, also the norms' gain and bias, which start at 1 and 0.
     weights = {
         name: torch.randn(3, *value.shape, generator=generator).requires_grad_()
         for name, value in start.items()
@@ -189,7 +189,7 @@ def test_attention_is_that_of_dgls_layer_client_by_client(kernel: str) -> None:
 
 
 def test_pagerank_drops_entries_of_its_input_and_of_what_it_propagates() -> None:
-    """Of an identity without hops every output is an entry of the input, which passes three masks."""
+    """With identity weights and no hops, every output is an entry of the input after three masks."""
     architecture = Architecture("gprgnn", (20,), dropout=0.5, gpr_hops=0, gpr_dropout=True)
     federation = small_federation(clients=3, nodes=600, features=20, classes=20)
     network = make_backbone(architecture)

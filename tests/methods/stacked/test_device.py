@@ -23,7 +23,7 @@ from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device,
 from tests.methods.variants import VARIANTS
 
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"version": "b", "features": "deg"}}
-"""Options without which another one is refused."""
+"""(method, option) → options that this option requires."""
 SHORT = {name: VARIANTS[name][0] for name in ("adafgl", "fedsage+", "fedtad")}
 """Options that make a run short."""
 
@@ -45,7 +45,7 @@ def variants() -> Iterator[tuple[str, dict[str, Any], str]]:
                         "node-classification",
                     )
     yield "fediih", {"variational": 1.0}, "node-classification"
-    # The task is below the methods: three that train on pairs in other ways.
+    # The task is independent of the method: three methods that train on pairs in different ways.
     for name in ("fedavg", "central", "fedgcn"):
         yield name, {}, "link-prediction"
 

@@ -24,7 +24,7 @@ def test_similarities_are_those_of_whole_vectors(clients: int, seed: int, still:
     vectors = torch.cat([value.flatten(1) for value in parameters.values()], dim=1).double()
     found = gram(parameters.values())
     torch.testing.assert_close(found, vectors @ vectors.T, atol=1e-5, rtol=1e-5)
-    # Of a client that did not move every cosine is 0, as torch has it, its own too.
+    # For a client that did not move every cosine is 0, as in torch, even that with itself.
     expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
     torch.testing.assert_close(cosine(found), expected, atol=1e-5, rtol=1e-5)
 

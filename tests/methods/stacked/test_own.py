@@ -42,7 +42,7 @@ class Mean(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """DGL's own layers, which know nothing of vmap."""
+    """DGL's own layers, which do not support vmap."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -54,21 +54,21 @@ class Convolutions(nn.Module):
 
 
 class Centred(Mean):
-    """Subtracts the mean over nodes, in which padding would count."""
+    """Subtracts the mean over nodes, which padding would change."""
 
     def forward(self, graph: Any, h: Tensor) -> Tensor:
         return super().forward(graph, h - h.mean(dim=0))
 
 
 class Inverse(Mean):
-    """Divides by zero where the features are those of padding: NaN in no output, but in a gradient."""
+    """Divides by zero on the features of padding: no output is NaN, but a gradient would be."""
 
     def forward(self, graph: Any, h: Tensor) -> Tensor:
         return super().forward(graph, h / (1 - h.mean(dim=1, keepdim=True)))
 
 
 def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0.0) -> FederatedMethod:
-    """A method on the network that is handed over as `mine`, not yet built."""
+    """Create a method with the network that is passed as `mine`; it is not built yet."""
     architecture = Architecture("mine", (8,), dropout=dropout)
     info = registry.describe(name)
     setting = make_setting(FEDERATION, architecture, schedule, seed=1, merged=info.merged)
@@ -76,7 +76,7 @@ def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0
 
 
 def plain_fedavg(network: Callable[..., nn.Module], method: FederatedMethod) -> list[dict[str, Tensor]]:
-    """K modules, each with its client's graph, trained one after the other and averaged; their parameters."""
+    """Train K modules one by one, each on its client's graph, and average them; return their parameters."""
     start = {name: value[0].detach().clone() for name, value in method.parameters.items()}
     modules = [network(FEDERATION.width, FEDERATION.classes) for _ in range(FEDERATION.clients)]
     for module in modules:
@@ -137,7 +137,7 @@ def test_what_padding_would_change_runs_client_by_client(network: Any) -> None:
 @pytest.mark.parametrize("network", [Mean, Convolutions])
 def test_dropout_is_drawn_for_every_client_and_repeats_with_the_seed(network: Any) -> None:
     def run() -> Tensor:
-        # Draws of others do not move a cell's.
+        # Other draws must not change a cell's.
         torch.rand(3)
         method = made(dropout=0.5)
         train(method)
@@ -193,7 +193,7 @@ class Normalised(Mean):
 
 
 class Narrow(Mean):
-    """One output too few."""
+    """Has one output too few."""
 
     def forward(self, graph: Any, h: Tensor) -> Tensor:
         return super().forward(graph, h)[:, 1:]

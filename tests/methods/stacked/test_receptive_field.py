@@ -1,4 +1,4 @@
-"""Training on what the loss depends on is training on everything."""
+"""Training only on the rows that the loss depends on equals training on all rows."""
 
 from dataclasses import replace
 
@@ -104,7 +104,7 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
 
 
 READ_LABELLED = [name for name in registry.names() if registry.find(name).labelled_outputs_only]
-"""Of every method that says so."""
+"""Methods that declare that they read only outputs of labelled nodes."""
 
 
 def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> FederatedMethod:
@@ -120,7 +120,7 @@ def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> Federat
 
 @pytest.mark.parametrize("name", READ_LABELLED)
 def test_a_method_trains_to_the_same_models(name, monkeypatch):
-    """On all rows, on those of a part, and level by level of the part or of all."""
+    """Trains on all rows, on those of a part, and level by level on the part or on all rows."""
     results = []
     for worth, left_out in ((0.0, 10**9), (1.0, 10**9), (1.0, 0), (0.0, 0)):
         monkeypatch.setattr(inputs_module, "WORTH", worth)
@@ -144,7 +144,7 @@ class Smooth(FedAvg):
 
 
 def test_a_method_that_reads_all_outputs_says_so_or_stops():
-    """What was not computed is not a number: it cannot pass for an output of 0."""
+    """Outputs that were not computed are NaN, so that they cannot be mistaken for 0."""
     with pytest.raises(DivergedError, match=r"its loss is nan in round 1.* labelled_outputs_only to False"):
         train(created(Smooth))
     whole = type("Whole", (Smooth,), {"labelled_outputs_only": False})
@@ -153,7 +153,7 @@ def test_a_method_that_reads_all_outputs_says_so_or_stops():
 
 
 class Scaled(FedAvg):
-    """A plug-in whose loss is of labelled nodes alone, and whose gradient is not: 0 × NaN is NaN."""
+    """A plug-in whose loss reads only labelled nodes but whose gradient reads all: 0 × NaN is NaN."""
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         return super().logits(dropout) * self.parameters["head.bias"].exp().mean()

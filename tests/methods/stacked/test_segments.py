@@ -1,4 +1,4 @@
-"""The clients' rows side by side."""
+"""Segments: the stacked rows of all clients."""
 
 import torch
 from hypothesis import given

@@ -32,7 +32,7 @@ SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda sizes:
 @pytest.mark.parametrize("learned", [True, False])
 def test_kernels_agree_forward_and_backward(learned):
     graph = with_self_loops(small_dataset(nodes=50).graph)
-    # No symmetric matrix, whose transpose, which carries gradients, would be itself.
+    # Not symmetric: gradients use the transpose, which must differ from the matrix.
     base = torch.rand(graph.num_edges(), generator=torch.Generator().manual_seed(1))
     results = []
     for kernel in ("dgl", "torch"):
@@ -285,5 +285,5 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     for own, other in zip(found, torch.autograd.grad(expected, (h, weight), gradient), strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
-    # A torch without a grouped product multiplies by DGL's.
+    # A torch without grouped_mm uses DGL's product.
     assert large.call_count == (3 * len(sizes) if hasattr(functional, "grouped_mm") else 0)

@@ -1,4 +1,4 @@
-"""Structure features: degrees, graphlets, Hop2Vec's start, and what the disk keeps of them."""
+"""Structure features: degrees, graphlets, Hop2Vec's initial vectors, and their cache on disk."""
 
 import itertools
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_degrees_are_one_hot_and_the_last_column_takes_the_rest() -> None:
 
 
 def orca_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
-    """What the package `orca-graphlets`, the authors' algorithm, counts."""
+    """Return the counts of the package `orca-graphlets`, the authors' algorithm."""
     upper = sp.triu(adjacency, 1).tocoo()
     edges = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
     if not len(edges):
@@ -65,7 +65,7 @@ def test_graphlets_of_hubs_and_of_many_blocks_equal_orcas(monkeypatch: pytest.Mo
 
 
 def test_the_table_of_graphlets_is_that_of_all_small_graphs_up_to_symmetry() -> None:
-    """Thirty graphs, none twice; nodes share an orbit's number just where a symmetry swaps them."""
+    """Thirty distinct graphs; nodes share an orbit's number if and only if a symmetry swaps them."""
     graphs = [(nx.Graph(edges), orbits) for edges, orbits in _graphlets()]
     atlas = [graph for graph in nx.graph_atlas_g() if 2 <= len(graph) <= 5 and nx.is_connected(graph)]
     assert len(graphs) == len(atlas) == 30

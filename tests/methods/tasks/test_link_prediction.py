@@ -1,4 +1,4 @@
-"""What link prediction's loss and sampler compute, and that every method learns links, and only real ones."""
+"""Loss and sampler of link prediction; every method learns links, and only real ones."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def test_every_method_learns_links(name: str) -> None:
 
 
 def test_nothing_is_learnt_where_links_are_chance() -> None:
-    """Edges and features of pure chance: what AUC there is beyond one half has leaked."""
+    """Edges and features are random: an AUC above 1/2 would show a leak."""
     found = []
     for seed in range(4):
         generator = np.random.default_rng(seed)

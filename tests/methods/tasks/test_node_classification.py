@@ -45,7 +45,7 @@ def test_a_clients_loss_and_class_means_are_over_its_own_training_nodes() -> Non
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, -1), (0, 1), (-1, 0), (1, 0)])
 def test_outputs_of_another_shape_are_refused(rows: int, columns: int) -> None:
-    """The compiled passes would read and write beside them."""
+    """The compiled passes would read and write out of bounds."""
     federation = small_federation(3)
     task = NodeClassification(federation)
     output = torch.zeros(federation.nodes + rows, federation.classes + columns)

@@ -68,12 +68,12 @@ def cell_of(method: str, **schedule: Any) -> Cell:
 
 
 class Loop:
-    """Flower's grid in this process; nodes of `lost` rounds do not answer, and come back as other nodes."""
+    """Flower's grid in this process; nodes lost in a round do not answer, and return as other nodes."""
 
     repeatable = True
 
     def __init__(self, app: Path, cell: Cell, lost: Mapping[int, int] | None = None) -> None:
-        """`lost`: round → the client whose message does not arrive, though it was trained and sent."""
+        """`lost`: round → the client whose message does not arrive although it trained and sent it."""
         self.app = client_side.client_app(app / PACKAGE)
         self.folder, self.cell, self.lost = app / "clients", cell, dict(lost or {})
         self.config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
@@ -109,7 +109,7 @@ class Loop:
 def federated(
     cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch, lost: Mapping[int, int] | None = None
 ) -> tuple[Outcome, dict[int, FederatedMethod], Loop]:
-    """The outcome of a cell through the apps, each client's method at the end, and the loop."""
+    """Run a cell through the apps; return the outcome, each client's method at the end, and the loop."""
     if not folder.exists():
         create(cell, make_clients(cell)[2], folder)
     loop, methods = Loop(folder, cell, lost), {}
@@ -120,7 +120,7 @@ def federated(
             return super().finish()
 
     monkeypatch.setattr(client_side, "_Turn", Kept)
-    # Flower sets them in a process of an app.
+    # Flower sets these in the process of an app.
     for part in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, part, 1)
     outcome = folder / "outcome.json"
@@ -134,7 +134,7 @@ def federated(
 
 
 def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMethod]:
-    """The same in one program."""
+    """Run the cell in one program; return the outcome and the method."""
     metrics = ALWAYS_SCORED[cell.task.name]
     setting = make_setting(federation, cell.architecture, cell.schedule, cell.seed, metrics=metrics)
     method = registry.create(cell.method, dict(cell.options), setting)
@@ -142,7 +142,7 @@ def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMetho
 
 
 def both_ways(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Outcome, Outcome]:
-    """As a federation and as one program, which end with the same parameters, bytes and losses."""
+    """Run the cell as a federation and as one program, check that both agree, and return both outcomes."""
     found, methods, _ = federated(cell, folder, monkeypatch)
     expected, whole = stacked(cell, make_clients(cell)[2])
     for part, value in whole.parameters.items():
@@ -167,7 +167,7 @@ SENT: dict[str, dict[str, Any]] = {
     "top_k": {"top_k": 0.3},
     "all": {"privacy_clip": 0.5, "privacy_noise": 0.1, "quantise": 5, "top_k": 0.3, "error_feedback": True},
 }
-"""Settings of what is sent, by a name."""
+"""Name → settings of the uplink."""
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_method_that_sends_something_else_is_refused(
 def test_a_client_that_is_killed_is_absent_and_comes_back(
     name: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its node dies when it has trained and is not heard, and comes back as another node with its file."""
+    """Its node dies after training, before its message arrives, and returns as another node with its file."""
     cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
     found, methods, loop = federated(cell, tmp_path / "app", monkeypatch, lost={2: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
@@ -241,7 +241,7 @@ def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytes
 def test_parties_that_write_their_own_files_train_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No machine holds two of their graphs; the app is made of another graph with as many clients."""
+    """No machine holds two of their graphs; the app is made from another graph with as many clients."""
     app = tmp_path / "app"
     create(cell_of("fedavg"), make_clients(cell_of("fedavg"))[2], app)
     for client in range(CLIENTS):

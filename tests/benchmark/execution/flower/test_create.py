@@ -1,4 +1,4 @@
-"""A folder that any machine can run a cell's clients from, with the data of each alone."""
+"""A folder from which any machine can run a cell's clients, each with only its own data."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -44,7 +44,7 @@ class Mine(FedPub):
 
 
 def wait_for(what: str, happened: Callable[[], bool], *logs: Path) -> None:
-    """Until it happened; fails with a sentence and the ends of the logs."""
+    """Wait until it happened; on timeout fail with a sentence and the ends of the logs."""
     until = time.monotonic() + PATIENCE
     while not happened():
         if time.monotonic() > until:
@@ -54,7 +54,7 @@ def wait_for(what: str, happened: Callable[[], bool], *logs: Path) -> None:
 
 
 def test_the_engine_stores_the_record_of_one_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's method by file; the bytes of the channel, with the wire's beside; no process is left."""
+    """Runs a user's method from a file; checks the bytes of channel and wire, and that no process is left."""
     method, seen = tmp_path / "mine.py", {}
     before = {*psutil.Process().children(recursive=True)}
     method.write_text(OWN)
@@ -80,7 +80,7 @@ def test_the_engine_stores_the_record_of_one_program(tmp_path: Path, monkeypatch
     assert seen == {f"client-{client}": [f"client-{client}.npz", "supernode.log"] for client in range(2)}
     for way, sent in theirs.extras["wire_bytes"].items():
         payload = theirs.rounds * theirs.bytes[way]
-        # Names, shapes and scores cost some 15 kB a message.
+        # Names, shapes and scores add some 15 kB per message.
         assert payload < sent < payload + 2 * theirs.cell.clients * theirs.rounds * 30_000
     assert {*psutil.Process().children(recursive=True)} <= before
 
@@ -158,7 +158,7 @@ class Federation:
         return self.stack.enter_context(loopback.started([*command], self.environment, self.log(name)))
 
     def ask(self, *command: str) -> str:
-        """What a command of Flower's prints."""
+        """Run a command of Flower and return its output."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -182,7 +182,7 @@ class Federation:
         )
 
     def keys(self, name: str) -> None:
-        """A private and a public key, the latter registered."""
+        """Make a private and a public key and register the latter."""
         private = ec.generate_private_key(ec.SECP384R1())
         kept = private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -239,7 +239,7 @@ from flwr.supernode.cli import flower_supernode
 heartbeat.HEARTBEAT_DEFAULT_INTERVAL = fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = 10
 flower_supernode()
 """
-"""A SuperNode that is missed after 20 s without a heartbeat, the least that Flower allows, not after 60."""
+"""A SuperNode that counts as lost after 20 s without a heartbeat (Flower's minimum) instead of 60 s."""
 WAITING = """
 import time
 from pathlib import Path
@@ -262,7 +262,7 @@ class Waiting(FedAvg):
 def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays_out(
     federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the command of the loopback, with the name of the SuperLink. Client 1 misses rounds 2 and 3."""
+    """Uses the loopback's command with the name of the SuperLink. Client 1 misses rounds 2 and 3."""
     app, gate, method = tmp_path / "app", tmp_path / "gate", tmp_path / "waiting.py"
     method.write_text(WAITING.format(gate=str(gate)))
     cell = [*GRAPH, "--method", str(method), "--clients", "2", "--rounds", "4", *SMALL]
@@ -283,7 +283,7 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     logs = [federation.log(name) for name in ("run", "superlink", "node-0", "node-1", "stranger")]
 
     def seen(name: str, what: str) -> int:
-        """How often a SuperNode has written this."""
+        """Return how often a SuperNode's log contains this."""
         assert run.poll() is None, logs[0].read_text()
         return federation.log(name).read_text("utf-8", "replace").count(what)
 
@@ -305,7 +305,7 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     assert main(parse(["run", *partial])) == OK
     (expected,) = results(here).records
     ours, theirs = record.result.curve, expected.result.curve
-    # In between the server has no loss of the client that it does not hear.
+    # In between the server has no loss of the lost client.
     assert (ours["loss"][0], ours["loss"][3]) == pytest.approx(
         (theirs["loss"][0], theirs["loss"][3]), abs=1e-4
     )

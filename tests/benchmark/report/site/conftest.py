@@ -20,7 +20,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`index.html` of the records in git, made by the first of all test processes that asks for it."""
+    """`index.html` of the records in git, made by the first test process that requests it."""
     place = tmp_path_factory.getbasetemp()
     folder = (place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) / "site-of-records"
     with FileLock(folder.with_suffix(".lock")):
@@ -36,7 +36,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """A headless Chromium; skips, and says so, where none is installed."""
+    """A headless Chromium; the test is skipped with a reason if none is installed."""
     with sync_playwright() as started:
         found = next(filter(None, map(shutil.which, BROWSERS)), started.chromium.executable_path)
         if not Path(found).exists():
@@ -47,7 +47,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Window:
-    """A window of the browser without a network, and what its console said."""
+    """A browser window without a network, with the messages of its console."""
 
     def __init__(
         self, browser: Any, index: Path, address: str = "", width: int = 1280, **settings: Any
@@ -81,7 +81,7 @@ class Window:
 
     @property
     def address(self) -> str:
-        """What stands behind `#`."""
+        """The part of the URL after `#`."""
         return str(self.page.evaluate("decodeURI(location.hash.slice(1))"))
 
     def click(self, name: str) -> None:
@@ -95,7 +95,7 @@ class Window:
         self.page.locator(f'select[name="{selector}"]:visible').select_option(label=title)
 
     def close(self) -> None:
-        """Close it; its console must have said nothing."""
+        """Close the window; its console must be empty."""
         assert self.errors == []
         self.context.close()
 

@@ -12,7 +12,7 @@ from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, str
 from tests.benchmark.fakes import make_cell, make_record
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
-"""What a record's names may hold."""
+"""A hostile text that a record's names may contain."""
 
 
 def _pages(results: Path, name: str) -> Any:
@@ -22,7 +22,7 @@ def _pages(results: Path, name: str) -> Any:
 
 
 def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
-    """What records and verifiers say is text; documentation that is there is kept, linked and found."""
+    """Texts of records and verifiers are escaped; existing documentation is kept, linked and searchable."""
     docs = tmp_path / "site" / "docs"
     docs.mkdir(parents=True)
     (docs / "index.html").write_text("docs")
@@ -51,7 +51,7 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     assert 'href="docs/index.html"' in index
     assert not stale.exists()
     assert (docs / "index.html").read_text() == "docs"
-    # Who searches for what is out of scope finds the page that says so.
+    # A search for a topic out of scope finds the page on the scope.
     guides = {page[3]: page[2] for page in _pages(tmp_path, "search")["pages"] if page[0] == "guide"}
     assert set(guides) == {"docs/index.html", "docs/scope.html"}
     assert "regression" in guides["docs/scope.html"].split()
@@ -73,7 +73,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
-    # One was taken out since.
+    # The last record has been removed since.
     entry["records"] = [*(cell.key for cell in final), "0123456789ab-2"]
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}

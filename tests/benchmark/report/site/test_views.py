@@ -1,4 +1,4 @@
-"""Every view: its size, its links, its state in the address, and that everyone can use it."""
+"""Every view: its size, its links, its state in the address, and its accessibility."""
 
 import json
 import re
@@ -33,7 +33,7 @@ VIEWS = (
     "cost/cora/metis/20/topfgl-3",
 )
 CONTRAST = {"runOnly": ["color-contrast"]}
-"""The rules of axe that a dark page can break and a light one keep."""
+"""Rules of axe that a page may break only in dark mode."""
 
 
 def pages_of(index: Path) -> dict[str, list[str]]:
@@ -54,7 +54,7 @@ def test_the_first_screen_is_small_and_needs_no_data_file(index: Path) -> None:
     text = index.read_text(encoding="utf-8")
     assert re.findall(r'(?:src|href)="([^#"]+)"', text) == ["data:,", "style.css", "app.js"]
     assert "unsafe" not in text
-    # A view loads one file besides.
+    # A view loads one more file.
     assert max(path.stat().st_size for path in (index.parent / "data").glob("*.js")) <= 1_500_000
 
 
@@ -72,7 +72,7 @@ def test_every_link_leads_to_a_page_and_nothing_is_remote(index: Path) -> None:
 def test_an_unknown_address_says_so(chromium: Any, index: Path) -> None:
     window = Window(chromium, index, "check/nobody/1")
     expect(window.page.locator("#view")).to_contain_text("There is nothing at this address")
-    # The browser tells of the file that is not there.
+    # The browser reports the missing file.
     assert len(window.errors) == 1
     window.context.close()
 

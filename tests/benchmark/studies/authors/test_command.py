@@ -119,7 +119,7 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
 
 
 def test_a_draw_counts_where_both_have_a_score(tmp_path: Path) -> None:
-    """Ours lacks one metric in the second draw, and never took another."""
+    """Our record lacks one metric in the second draw, and another metric in every draw."""
     cells = [make_cell(seed=k) for k in range(2)]
     theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
     runs = {

@@ -14,7 +14,7 @@ from fedsub.datasets.partition import partition
 
 
 class Data:
-    """As PyG writes it."""
+    """A stand-in that is pickled like PyG's class."""
 
 
 Data.__module__, Data.__qualname__ = "torch_geometric.data.data", "Data"

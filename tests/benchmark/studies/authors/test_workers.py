@@ -31,7 +31,7 @@ def federation() -> Federation:
 
 
 def answer(federation: Federation, folder: Path, code: str, method: str, **changed: Any) -> dict[str, Any]:
-    """What the worker of a code answers for a cell with this method."""
+    """Return the answer of a code's worker for a cell with this method."""
     cell = make_cell(clients=federation.clients, method=method, seed=5, rounds=ROUNDS, **changed)
     counts = write_clients(federation, folder / "clients.npz")
     options = asdict(registry.make_options(method, dict(cell.options)))
@@ -52,7 +52,7 @@ def answer(federation: Federation, folder: Path, code: str, method: str, **chang
 
 
 def shares(federation: Federation, guesses: Iterable[int], role: str) -> list[float]:
-    """Of each client, the share of its nodes of a role that have the guessed class."""
+    """Return for each client the share of its nodes with the role that have the guessed class."""
     mask = getattr(federation, role)
     return [
         float((federation.labels[mask & (federation.client == number)] == guess).double().mean())
@@ -61,7 +61,7 @@ def shares(federation: Federation, guesses: Iterable[int], role: str) -> list[fl
 
 
 def commonest(federation: Federation, alone: bool) -> list[int]:
-    """The commonest training class: each client's own, or that of the mean over clients."""
+    """Return each client's most frequent training class, its own (`alone`) or that of the clients' mean."""
     counts = torch.zeros(federation.clients, federation.classes)
     rows = federation.train
     place = (federation.client[rows], federation.labels[rows])
@@ -81,8 +81,8 @@ def pooled(federation: Federation, guesses: Iterable[int]) -> float:
 def test_fedpubs_round_of_the_best_mean_validation_is_reported(
     federation: Federation, tmp_path: Path, method: str
 ) -> None:
-    """Round one predicts class 0, later ones the commonest class: of all clients, or of each with the played
-    FED-PUB, whose server sends everyone its own."""
+    """Round one predicts class 0, later rounds the most frequent class: of all clients with FedAvg, of each
+    client with the fake FED-PUB, whose server returns each client's own model."""
     found = answer(federation, tmp_path, "fedpub", method)
     choices = [[0] * federation.clients, commonest(federation, alone=method != "fedavg")]
     validation = [np.mean(shares(federation, guesses, "validation")) for guesses in choices]
@@ -93,7 +93,7 @@ def test_fedpubs_round_of_the_best_mean_validation_is_reported(
 
 
 def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:
-    """As evaluations/visualizer.py there, which rounds the mean over clients before it looks for the best."""
+    """As in the evaluations/visualizer.py, means over clients are rounded before the best is taken."""
     validation = np.array([[0.5, 0.6, 0.60004], [0.5, 0.8, 0.8]])
     test = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.5]])
     assert reported(validation, test) == pytest.approx(30.0)
@@ -124,9 +124,9 @@ def test_fedstruct_is_called_as_its_simulations_call_it(
         assert setting in text
     if method == "fedstruct":
         assert "'DGCN_structure_layers_size': [256]" in text
-    # Edges between clients are handed over too.
+    # Edges between clients are written too.
     assert text.endswith(f" {2 * federation.inter.num_edges()}")
-    # Set-up, an hour by the clock there, is in no seconds of ours.
+    # The seconds exclude set-up, which takes an hour by the fake code's clock.
     assert found["seconds"] < 3600
 
 
