@@ -27,6 +27,7 @@ from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
+from fedsub.methods.stacked.architecture import NETWORKS
 
 LOCAL = "local"
 MEGABYTES = (10, 100, 1000)
@@ -170,16 +171,17 @@ def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, i
 
 def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison | None]]:
     """Method → its gain over Local in each block, None if it was not run. Methods that lack the fewest blocks
-    come first, then the best mean. With several backbones, the first one listed in a block counts."""
+    come first, then the best mean. With several backbones the first of `NETWORKS` counts, not the best."""
     found: dict[str, list[Comparison | None]] = {}
+    order = {name: place for place, name in enumerate(NETWORKS)}
     for place, listed in enumerate(blocks):
-        for each in listed:
+        for each in sorted(listed, key=lambda each: order.get(each.row.backbone, len(order))):
             if each.gain is not None and each.row.method != LOCAL:
                 cells = found.setdefault(each.row.method, [None] * len(blocks))
                 cells[place] = cells[place] or each.gain
 
-    def order(method: str) -> tuple[int, float]:
+    def rank(method: str) -> tuple[int, float]:
         known = [cell.difference for cell in found[method] if cell is not None]
         return len(blocks) - len(known), -statistics.fmean(known)
 
-    return {method: found[method] for method in sorted(found, key=order)}
+    return {method: found[method] for method in sorted(found, key=rank)}
