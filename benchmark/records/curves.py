@@ -190,8 +190,7 @@ def _parquet(curves: Mapping[str, Series]) -> bytes:
 
 
 def _whole(values: Sequence[list[float | None] | None]) -> Any:
-    """Return a column of lists in ten-thousandths, in 32 bits if they suffice; unscaled if that is
-    inexact."""
+    """Column of lists in ten-thousandths, in 32 bits if they suffice; unscaled if scaling is inexact."""
     import pyarrow
     from pyarrow import compute
 

@@ -130,8 +130,7 @@ class Records:
         self._peaks.clear()
 
     def peak_memory(self, cell: Cell) -> float:
-        """Return the peak memory, MiB, of past runs of the cell's method on its graph; 0 if there are
-        none."""
+        """Peak memory in MiB over the runs of the cell's method on its graph; 0 if there are none."""
         wanted = (cell.dataset.text, cell.method)
         if wanted not in self._peaks:
             same = (
