@@ -137,8 +137,8 @@ def tune(
     Validation scores choose. The draws have the seeds 1000 and 1001, which runs of other seeds never see.
 
     - `trials`: number of trials, the defaults included
-    - `cap`: most core-seconds of a method on a graph, in units of a FedAvg run with its defaults there; 0: no
-      cap. `Outcome.left_out` counts the trials that did not fit
+    - `cap`: maximum core-seconds of a method on a graph, in units of a FedAvg run with its defaults there; 0:
+      no cap. `Outcome.left_out` counts the trials that did not fit
     - `sampler`: a sampler of Optuna, such as `optuna.samplers.TPESampler(seed=0)`. A copy for each search
       chooses its trials by the scores of earlier ones, in place of the Sobol sequence. With a seed, an
       interrupted search can continue

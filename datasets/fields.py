@@ -47,7 +47,7 @@ MISSING = (
 )
 """Texts that often mean a missing label: they do so among numeric labels; among names each is a class."""
 LONGEST_TEXT = 200
-"""Most characters of an attribute's text, because text arrays use the longest one's memory for every node."""
+"""Maximum characters of an attribute's text: arrays of text use the longest one's memory for every node."""
 
 
 def build(

@@ -28,7 +28,7 @@ from fedsub.datasets.sets import among, distinct
 
 NAME = "link-prediction"
 _SMALL = 2000
-"""Most nodes of a client whose pairs are all listed; pairs of larger clients are sampled."""
+"""Maximum nodes of a client whose pairs are all listed; pairs of larger clients are sampled."""
 
 
 @dataclass(frozen=True)

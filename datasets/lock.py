@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 TELL_AFTER = 10.0
 """Seconds of waiting before a line names the lock."""
 GIVE_UP_AFTER = 120.0
-"""Most seconds of waiting; no process holds a lock for long."""
+"""Maximum seconds of waiting; no process holds a lock for long."""
 
 
 @contextmanager

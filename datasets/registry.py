@@ -30,7 +30,7 @@ from fedsub.datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
 DOWNLOAD = 3600.0
-"""Most seconds that another process may need to download and parse a graph."""
+"""Maximum seconds that another process may need to download and parse a graph."""
 
 
 def names() -> list[str]:

@@ -58,7 +58,7 @@ def summarise(dataset: Dataset) -> Summary:
 
 
 MOST_CLASSES = 12
-"""Most classes that are listed with their sizes."""
+"""Maximum number of classes that are listed with their sizes."""
 
 
 def in_words(dataset: Dataset) -> str:

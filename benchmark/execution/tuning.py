@@ -34,7 +34,7 @@ class Tuned:
     searches: Sequence[Search]
     records: Records
     caps: Mapping[Block, float]
-    """Block → most core-seconds of a method's search there; infinite without a cap."""
+    """Block → maximum core-seconds of a method's search there; infinite without a cap."""
 
 
 def plan_searches(

@@ -31,7 +31,7 @@ from fedsub.datasets.files import written_atomically
 
 MANIFEST = "bundle.json"
 LARGEST = 2**31
-"""Most bytes of an unpacked bundle."""
+"""Maximum bytes of an unpacked bundle."""
 _NAME = re.compile(rf"{re.escape(MANIFEST)}|(results|tables|parts)(/(?!\.)[\w.+-]+)+", re.ASCII)
 
 Places = Mapping[str, Mapping[str, Path]]

@@ -1,7 +1,7 @@
 """Curves on disk, in files of their own: appended while cells run, packed into Parquet for storage.
 
-    curves/GRAPH.jsonl      one line a curve: `{"id": …, "round": […], "test": […], …}`
-    curves/GRAPH.parquet    one row a curve, the same in columns: `pandas.read_parquet` reads it
+    curves/GRAPH.jsonl      one line per curve: `{"id": …, "round": […], "test": […], …}`
+    curves/GRAPH.parquet    one row per curve, the same in columns: `pandas.read_parquet` reads it
 
 The id is the start of the SHA-256 of the content. A method's figures per round are in columns
 `by_round.NAME`, the clients' scores in `by_client.test`. In Parquet, integer columns other than `round` are

@@ -27,7 +27,7 @@ SEARCH_SEEDS = (1000, 1001)
 """Seeds of the data for searches only; the first rung uses the first. Their records keep few fields
 (`search.kept`), so no other table shows them."""
 LEAST = 6
-"""Least number of letters of a key's prefix that names a record."""
+"""Minimum length of a key's prefix that names a record."""
 
 
 class Records:

@@ -13,7 +13,7 @@ ENGINES = ("process", "ray", "slurm", "in-process", "flower")
 KINDS = ("predictions", "model", "embeddings")
 """Kinds of files that a cell can save."""
 MOST_SEEDS, LARGEST_SEED = 10_000, 999_999_999
-"""Number of seeds and largest seed; more seeds are surely a mistake and would take minutes to plan."""
+"""Maximum number of seeds, and largest seed; more seeds are a mistake and would take minutes to plan."""
 
 
 @dataclass(frozen=True)

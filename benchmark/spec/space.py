@@ -25,7 +25,7 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 
 MOST_OWN = 3
-"""Most tunable options of a method: more would spread the same trials thinner."""
+"""Maximum number of tunable options of a method: more would spread the same trials thinner."""
 SEED = 0
 """Seed of the Sobol sequence's scrambling: every search has the same points."""
 

@@ -73,7 +73,7 @@ class PickledMatrix(_Pickled):
     """Stand-in for a scipy CSR matrix; `matrix` rebuilds it from checked parts."""
 
     def matrix(self, path: Path) -> sp.csr_matrix:
-        """Return the matrix, (rows, columns), from its four parts. Raises MalformedFileError if one lacks."""
+        """Return the matrix, (rows, columns). Raises MalformedFileError if one of its parts is missing."""
         if not isinstance(self.state, dict):
             raise malformed(path, "a pickled matrix has no content")
         shape = self.state.get("_shape", self.state.get("shape"))

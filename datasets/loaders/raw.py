@@ -20,12 +20,12 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import unusable
 
 MAXIMUM_MEMBER_BYTES = 8 * 2**30
-"""Most bytes of a zip member; a larger one counts as a decompression bomb."""
+"""Maximum bytes of a zip member; a larger one counts as a decompression bomb."""
 UNPACKED_BYTES, UNPACKED_RATIO = 512 * 2**20, 100
 """Members that unpack to more bytes than the first and to more than the second times the file's size count as
 a decompression bomb. The registry's graphs unpack to at most seven times their size."""
 MAXIMUM_SIDE = 2**31 - 1
-"""Most rows or columns of a sparse matrix; torch and scipy store the indices in 32 bits."""
+"""Maximum rows or columns of a sparse matrix; torch and scipy store the indices in 32 bits."""
 SPARSE_COLUMNS = 2**20
 """Features with more columns than this and than entries are refused: models have weights per column."""
 

@@ -41,7 +41,7 @@ def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np
 
 
 def _receivers(room: np.ndarray, nodes: int) -> np.ndarray:
-    """Return a client with room per node, most room first, (nodes,); `room` (K,), Σ ≥ nodes."""
+    """Return a client for each of `nodes` nodes, the one with most `room` (K,) first; (nodes,). Σ ≥ nodes."""
     order = np.argsort(-room, kind="stable")
     return np.repeat(order, room[order])[:nodes]
 

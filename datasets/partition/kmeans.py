@@ -40,8 +40,8 @@ def partition(
     `balanced`: cut clusters at n/K + `slack` nodes and pack them as `louvain` does (slack 20 in FedStruct's
     reference code, 0 in its paper). Otherwise clusters are clients, and a cluster that K-means leaves empty
     takes half of the largest. `starts`: number of starts of K-means, of which the tightest clusters win.
-    `draws`: most clusterings drawn, if not balanced, until one is not `degenerate`; if all are, the tightest
-    is taken, with a logged warning.
+    `draws`: maximum number of clusterings drawn, if not balanced, until one is not `degenerate`; if all are,
+    the tightest is taken, with a logged warning.
     """
     features = as_scipy(dataset.features)
     parameters = {"count": clients, "seed": seed, "starts": starts, "draws": 1 if balanced else draws}

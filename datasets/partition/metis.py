@@ -20,7 +20,7 @@ from fedsub.datasets.seeding import stream
 VERSION = 2
 """2: METIS's seed comes from `stream`; before, seeds 0 and 1 gave the same parts."""
 LARGEST = 1.25
-"""Most nodes of a client, in units of n/K (rounded up); METIS itself aims at 1.03."""
+"""Maximum nodes of a client, in units of n/K (rounded up); METIS itself aims at 1.03."""
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, recursive: bool = False) -> np.ndarray:

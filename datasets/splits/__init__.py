@@ -1,11 +1,11 @@
 """Splits into train, validation and test. `make_split(dataset, partition, scheme, seed)`.
 
-A split is a module in this package with the split's name, `_` in place of `-`. Its function `split(labels,
-partition, generator, *, option=default, …)` returns a role (`datasets.splits.base`) per copy of a node, (Σ
-n_k,) integers in the order of `Partition.origin`. A node without a label has the label −1 and gets no role,
-whatever is returned for it. A split that needs more of the graph than its labels calls its first parameter
-`dataset`. Other splits are found through the entry point group `fedsub.splits`, or by the path of a .py file
-in place of a name. A split that changes its roles for a seed raises its `VERSION` (1 if unset).
+A split is a module in this package with the split's name, `_` in place of `-`. Its function
+`split(labels, partition, generator, *, option=default, …)` returns a role (`datasets.splits.base`) per copy
+of a node, (Σ n_k,) integers in the order of `Partition.origin`. A node without a label has the label −1 and
+gets no role, whatever is returned for it. A split that needs more of the graph than its labels calls its
+first parameter `dataset`. Other splits are found through the entry point group `fedsub.splits`, or by the
+path of a .py file. A split that changes its roles for a seed raises its `VERSION` (1 if unset).
 """
 
 from __future__ import annotations

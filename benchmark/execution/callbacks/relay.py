@@ -15,8 +15,8 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 
 LARGEST = 4000
-"""Most bytes of a message, below what a pipe writes atomically (PIPE_BUF). Workers share one pipe without a
-lock, since a killed worker would never release it."""
+"""Maximum bytes of a message, below what a pipe writes atomically (PIPE_BUF). Workers share one pipe without
+a lock, since a killed worker would never release it."""
 
 
 @dataclass(frozen=True)

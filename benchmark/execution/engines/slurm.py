@@ -28,7 +28,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.extras import needed
 
 ARRAY = 500
-"""Most cells of one array job; Slurm's default limit is 1,000."""
+"""Maximum cells of one array job; Slurm's default limit is 1,000."""
 USUAL_TIME = 24 * 60
 """Minutes that a job requests if there is no timeout."""
 PAUSE = 1.0
@@ -50,7 +50,7 @@ class SlurmEngine:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they override this engine's own."""
     timeout: float | None = None
-    """Most seconds of a cell; Slurm counts whole minutes."""
+    """Maximum seconds of a cell; Slurm counts whole minutes."""
     memory: Memory = unknown_memory
     cluster: str = "slurm"
     """`slurm`; `local` and `debug` run the jobs on this machine, without Slurm."""

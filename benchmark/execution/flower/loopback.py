@@ -27,7 +27,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 
 STARTING = 120.0
-"""Most seconds until the SuperLink listens."""
+"""Maximum seconds until the SuperLink listens."""
 ENDING = 10.0
 """Seconds that processes have to end before they are killed."""
 LINK = "loopback"
