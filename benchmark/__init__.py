@@ -1,1 +1,1 @@
-"""Runner of the benchmark: plans and runs cells, stores records, judges them and writes pages."""
+"""Runner of the benchmark: plans and runs cells, stores records, analyses them and writes pages."""

@@ -11,12 +11,12 @@ from fedsub.benchmark.machine import thread_variables
 
 
 def run() -> int:
-    """Parse the command line, set the thread limits, run; the exit code."""
-    # Cells and records by the thousand are no garbage: looking for it would take a fifth of a report.
+    """Parse the command line, set the thread limits and run the command; returns the exit code."""
+    # Thousands of cells and records stay alive: frequent collection would take a fifth of a report's time.
     gc.set_threshold(100_000)
     command = parse(sys.argv[1:])
     os.environ.update(thread_variables(command.request.threads))
-    # DGL asks for its backend on standard output; the answer is always torch.
+    # Without this, DGL asks for its backend on standard output.
     os.environ.setdefault("DGLBACKEND", "pytorch")
     if command.name == "study":
         from fedsub.benchmark.studies.command import main as study

@@ -46,10 +46,10 @@ def run(
     progress: bool = True,
     **settings: Any,
 ) -> Results:
-    """Run every combination of what is given, and return the records.
+    """Run every combination of the given values and return the records.
 
-    `dataset`, `partition`, `clients`, `method` and `backbone` are each one thing or a list. What is left out
-    comes from the `table`: a protocol's name or the path of a .toml file, else the default protocol.
+    `dataset`, `partition`, `clients`, `method` and `backbone` are each one value or a list. Omitted ones come
+    from the `table`: a protocol's name or the path of a .toml file, else the default protocol.
 
     - `dataset`: a name (`fedsub list`), with options as `"community[nodes=500]"`; a path; a
       `fedsub.datasets.Dataset`, a PyG `Data`, a DGLGraph or a networkx graph
@@ -57,24 +57,24 @@ def run(
       every node, as an array, a list or a dict; a list of sets of nodes
     - `method`: a name or path, or a subclass of `FederatedMethod` marked by `@register`
     - `backbone`: a name or path, or a function `(features, classes) -> torch.nn.Module`
-    - `seeds`: how many, from 0, or a list
+    - `seeds`: the number of seeds, from 0, or a list of seeds
     - `results`: the folder that keeps the records; finished cells in it are not run again. None keeps nothing
-    - `workers`: processes. With one, cells run in this process; with more, a script needs Python's usual
-      `if __name__ == "__main__":`
-    - `callbacks`: called after every round with a `fedsub.benchmark.execution.callbacks.Round`. One that
-      raises `Stop` ends its cell (with one worker)
-    - `checkpoint`: seconds between two checkpoints of a cell, from which it goes on after an interruption;
+    - `workers`: number of processes. With one, cells run in this process; with more, a script needs Python's
+      usual `if __name__ == "__main__":`
+    - `callbacks`: called after every round with a `fedsub.benchmark.execution.callbacks.Round`. A callback
+      that raises `Stop` ends its cell (with one worker)
+    - `checkpoint`: seconds between two checkpoints of a cell, from which it continues after an interruption;
       0 keeps none. Needs `results`
     - `save`: `predictions`, `model`, `embeddings` of each cell, in `saved/KEY` of the results folder; KEY is
-      `Record.key`. A finished cell leaves them only with `rerun`
-    - `trust`: whether .py files run that a table names and the call does not
-    - `progress`: whether finished cells are told on standard error
-    - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
+      `Record.key`. Finished cells write them only with `rerun`
+    - `trust`: whether to run .py files that are named in a table but not in this call
+    - `progress`: whether to report finished cells on standard error
+    - `settings`: settings of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, … A list of values makes a grid:
       `learning_rate=[0.01, 0.03]`
 
-    A cell that fails does not stop the others: `Results.failures` holds it, and a warning names it. Raises
-    UserError for an unknown name or setting, for a graph that cannot be had, and where every cell fails.
+    A cell that fails does not stop the others: `Results.failures` holds it, and a warning names the first.
+    Raises UserError for an unknown name or setting, for an unavailable graph, and if every cell fails.
     """
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
@@ -126,24 +126,24 @@ def tune(
     progress: bool = True,
     **settings: Any,
 ) -> Trials:
-    """Search for the settings of each method on each graph, and return the trials.
+    """Search for the settings of each method on each graph and return the trials.
 
         found = tune("cora", "louvain", 10, "fedprox", workers=2)
         run("cora", "louvain", 10, seeds=5, **found.best())
 
-    The defaults come first, then points of a scrambled Sobol sequence over the method's space (`fedsub list
-    METHOD`), which are the same for all methods in the settings that they share. Every trial runs a third of
-    the rounds on one draw of the data; the best third goes on to all rounds on two draws. Validation scores
-    choose. The draws are those of the seeds 1000 and 1001: no run of other seeds sees them.
+    The first trial has the defaults. The others are points of a scrambled Sobol sequence over the method's
+    space (`fedsub list METHOD`); all methods have the same points in the settings that they share. Every
+    trial runs a third of the rounds on one draw of the data, and the best third all rounds on two draws.
+    Validation scores choose. The draws have the seeds 1000 and 1001, which runs of other seeds never see.
 
-    - `trials`: how many, the defaults counted
-    - `cap`: core-seconds that a method may take on a graph, in those that FedAvg takes there by default; 0:
+    - `trials`: number of trials, the defaults included
+    - `cap`: maximum core-seconds of a method on a graph, in units of a FedAvg run with its defaults there; 0:
       no cap. `Outcome.left_out` counts the trials that did not fit
-    - `sampler`: of Optuna, such as `optuna.samplers.TPESampler(seed=0)`; a copy for each search chooses its
-      trials in place of the Sobol sequence, by the scores of those before. One with a seed goes on where it
-      was interrupted
-    - `settings`: those of `run`; what is given is not tuned
-    - the others: as in `run`. With `results` an interrupted search goes on
+    - `sampler`: a sampler of Optuna, such as `optuna.samplers.TPESampler(seed=0)`. A copy for each search
+      chooses its trials by the scores of earlier ones, in place of the Sobol sequence. With a seed, an
+      interrupted search can continue
+    - `settings`: as in `run`; given settings are not tuned
+    - other arguments: as in `run`. With `results` an interrupted search continues
 
     Raises UserError as `run` does.
     """
@@ -168,8 +168,8 @@ def tune(
 
 
 def results(folder: str | Path = "results") -> Results:
-    """All records of a results folder; warns about lines that hold none. Raises UserError if it holds
-    none."""
+    """Return all records of a results folder and warn about unreadable lines. Raises UserError if there are
+    no records."""
     records = Records(Path(folder))
     found = Results(tuple(records.every()))
     for sentence in records.warnings():
@@ -181,7 +181,7 @@ def results(folder: str | Path = "results") -> Results:
 
 @contextmanager
 def _folder(results: str | Path | None) -> Iterator[Path]:
-    """The results folder, or a temporary one."""
+    """Yield the results folder, or a temporary one."""
     if results is not None:
         yield Path(results)
         return
@@ -191,7 +191,7 @@ def _folder(results: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
-    """Close the runs that callbacks keep open for failed cells."""
+    """Close at the end the loggers' runs of failed cells."""
     try:
         yield
     finally:
@@ -202,7 +202,7 @@ def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
 
 @contextmanager
 def _threads_kept() -> Iterator[None]:
-    """Set the threads for cells in this process, and restore the program's own afterwards."""
+    """Restore the program's number of torch threads at the end; cells in this process change it."""
     before = torch.get_num_threads()
     try:
         yield

@@ -19,16 +19,16 @@ from fedsub.datasets.errors import UserError
 PACKAGES = ("dgl", "torch", "numpy", "scipy")
 SOURCES = ("datasets", "methods", "benchmark")
 ROOT = Path(__file__).resolve().parent.parent
-"""Folder of the sources: a checkout, or the package in site-packages."""
+"""Root folder of the sources: a checkout, or the package in site-packages."""
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
-"""The folder from which `fedsub` is imported, for processes of other interpreters."""
+"""Folder from which `fedsub` is imported, for processes of other interpreters."""
 _HASH = re.compile("[0-9a-f]{40}")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
 def environment(kernel: str, device: str) -> dict[str, Any]:
-    """Versions, processor, threads and machine of this process, JSON-ready."""
+    """Return versions, processor, threads and machine of this process, JSON-ready."""
     import torch
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -41,7 +41,7 @@ def environment(kernel: str, device: str) -> dict[str, Any]:
         "kernel": kernel,
         "device": device,
     }
-    # A cell fails where its device is missing, and that record has an environment too.
+    # A cell without its device fails, but its record has an environment too.
     if device != "cpu" and torch.cuda.is_available():
         described["gpu"] = torch.cuda.get_device_name(torch.device(device))
     return described
@@ -56,7 +56,7 @@ def _version(package: str) -> str:
 
 @cache
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -67,21 +67,21 @@ def processor() -> str:
 
 @cache
 def commit() -> str:
-    """Hash of the checked-out commit, with `-dirty` if a source file differs; without a checkout the
-    installed version."""
-    # A repository that happens to hold site-packages is not ours.
+    """Return the hash of the checked-out commit, with `-dirty` if a source file differs; without a checkout,
+    the installed version."""
+    # A foreign repository may contain site-packages.
     is_checkout = git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
     head = git(ROOT, "rev-parse", "HEAD") if is_checkout else None
     if head is None:
         found = _version("fedsub-bench")
         return "unknown" if found == "not installed" else f"v{found}"
-    # Without an answer nothing says that the sources are those of the commit.
+    # If git fails here, the sources count as changed.
     return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
 
 
 @cache
 def same_code(recorded: str, *folders: str) -> bool:
-    """Whether these folders equal those of the commit `recorded`; False if git cannot tell."""
+    """Whether these folders are unchanged since the commit `recorded`; False if git cannot tell."""
     if _HASH.fullmatch(recorded) is None:
         return False
     return git(ROOT, "diff", "--quiet", recorded, "--", *folders) is not None
@@ -89,8 +89,8 @@ def same_code(recorded: str, *folders: str) -> bool:
 
 @cache
 def digest_of_sources(*suffixes: str) -> str:
-    """SHA-256 over names and contents of the suite's files that end in one of `suffixes`, as they were when
-    this process first asked."""
+    """Return SHA-256 over names and contents of the benchmark's files with these suffixes, at this process's
+    first call."""
     digest = hashlib.sha256()
     for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
         if path.suffix in suffixes:
@@ -100,7 +100,7 @@ def digest_of_sources(*suffixes: str) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """Output of git in a folder; None if it fails."""
+    """Return the output of git in a folder; None if it fails."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -110,14 +110,14 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def reset_peak_memory() -> None:
-    """Make `peak_memory_mb` count from now, where the system allows it (Linux)."""
-    # A container may forbid it; the peak then covers the life of the process.
+    """Make `peak_memory_mb` count from now, if the system allows it (Linux)."""
+    # A container may forbid it; the peak then covers the whole life of the process.
     with suppress(OSError):
         _CLEAR.write_text("5")
 
 
 def peak_memory_mb() -> float:
-    """Largest resident memory since `reset_peak_memory`, else since the process started, in MiB."""
+    """Return the peak resident memory, MiB, since `reset_peak_memory`, else since the process started."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -129,7 +129,7 @@ def peak_memory_mb() -> float:
 
 
 def check_device(device: str, kernel: str) -> None:
-    """Raises UserError for a missing device, and for a kernel without code for it."""
+    """Raises UserError for an unavailable device, and for a kernel that cannot run on it."""
     if device == "cpu":
         return
     import torch
@@ -150,7 +150,7 @@ def check_device(device: str, kernel: str) -> None:
 
 
 def describe_device(device: str, kernel: str) -> str:
-    """One line about the device of a run that is not on the CPU, and its message-passing kernels."""
+    """Return one line on a device other than the CPU and its message-passing kernels."""
     import torch
 
     from fedsub.methods.stacked.propagation import check_kernel
@@ -163,5 +163,5 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Environment variables that limit every numerical library to `threads` threads."""
+    """Return the environment variables that limit every numerical library to `threads` threads."""
     return dict.fromkeys(_VARIABLES, str(threads))

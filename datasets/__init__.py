@@ -41,7 +41,7 @@ _HOMES = {
     "load": "registry",
     "make_split": "splits",
 }
-"""Imported when first asked for: what needs a name or an error alone does without torch and DGL."""
+"""Name → module, imported at first use: code that needs only names or errors loads no torch and no DGL."""
 
 
 def __getattr__(name: str) -> Any:

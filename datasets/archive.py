@@ -1,9 +1,9 @@
 """The archive format of graphs: one compressed npz file per graph, read without unpickling.
 
 Arrays: `feat_data`, `feat_indices`, `feat_indptr`, `feat_shape` (CSR) or `feat` (dense); `edge_src`,
-`edge_dst` (edges as upstream stores them); `label`; `meta` (JSON text: counts, citation, note). Where there
-are any: `split_train`, `split_validation`, `split_test`, (S, n) bool, S published splits, and
-`attribute_NAME`, (n,) integers or text.
+`edge_dst` (edges as upstream stores them); `label`; `meta` (JSON text: counts, citation, note). Optional:
+`split_train`, `split_validation`, `split_test`, (S, n) bool, for S published splits, and `attribute_NAME`,
+(n,) integers or text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedsub.datasets.loaders.raw import Features, RawGraph, checked, csr, malfor
 
 SPLITS = ("split_train", "split_validation", "split_test")
 ATTRIBUTE = "attribute_"
-"""Begins the name of an array with an attribute of the nodes."""
+"""Prefix of the names of arrays with attributes of the nodes."""
 DENSE_FROM_DENSITY = 0.1
 DENSE_UP_TO_COLUMNS = 1024
 """Features at least this dense and at most this wide are multiplied faster as a dense matrix
@@ -34,7 +34,7 @@ DENSE_UP_TO_COLUMNS = 1024
 
 
 def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
-    """The arrays and the `meta` of an archive.
+    """Return the arrays and the `meta` of an archive.
 
     Raises MalformedFileError if it is truncated, lacks an array, or its arrays do not fit together.
     """
@@ -96,8 +96,8 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """uint8 where that holds the values exactly (0…255), else as stored or rounded to float32, as all graphs
-    are read."""
+    """Return values as uint8 if that is exact (0…255), else as stored or rounded to float32, which all graphs
+    are read as."""
     if values.dtype.kind in "bu" and values.dtype.itemsize == 1:
         return values.astype(np.uint8)
     with np.errstate(invalid="ignore"):
@@ -108,7 +108,7 @@ def _compact(values: np.ndarray) -> np.ndarray:
 
 
 def as_raw(dataset: Dataset) -> RawGraph:
-    """The arrays of a Dataset, every undirected edge once."""
+    """Return the arrays of a Dataset, with every undirected edge once."""
     source, target = (end.numpy() for end in dataset.graph.edges())
     once = source < target
     arrays = (source[once], target[once], as_array(dataset.features), dataset.labels.numpy())
@@ -116,7 +116,7 @@ def as_raw(dataset: Dataset) -> RawGraph:
 
 
 def as_dataset(name: str, raw: RawGraph, classes: int | None = None, note: str = "") -> Dataset:
-    """The cleaned graph, its features in whichever form (dense or CSR) is multiplied faster."""
+    """Return the cleaned graph, its features in the form (dense or CSR) that is multiplied faster."""
     features, (rows, columns) = raw.features, raw.features.shape
     sparse = sp.issparse(features)
     entries = features.nnz if sparse else np.count_nonzero(features)

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def digest(matrix: sp.csr_matrix) -> str:
-    """Hash of a sparse matrix: shape, structure and values."""
+    """Return the SHA-256 of a sparse matrix: shape, structure and values."""
     content = hashlib.sha256(repr(matrix.shape).encode())
     for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
         content.update(np.ascontiguousarray(part).tobytes())
@@ -28,12 +28,12 @@ def digest(matrix: sp.csr_matrix) -> str:
 
 
 def folder(room: str) -> Path:
-    """The folder of one kind of array in the user's cache: `partitions`, `structure` or `authors`."""
+    """Return the folder of one kind of array in the user cache: `partitions`, `structure` or `authors`."""
     return user_cache() / room
 
 
 def cached(room: str, kind: str, matrix: sp.csr_matrix, parameters: Mapping[str, object]) -> Path:
-    """The cache file for this kind, matrix and parameters; it need not exist."""
+    """Return the path of the cache file for this kind, matrix and parameters; it need not exist."""
     text = json.dumps([kind, digest(matrix), dict(parameters)], sort_keys=True, default=str)
     return folder(room) / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
 
@@ -54,12 +54,12 @@ def remember(
     compute: Callable[[], np.ndarray],
     dimensions: int = 2,
 ) -> np.ndarray:
-    """Read an array with one row for each row of `matrix` from the cache, else compute and keep it.
+    """Read an array with one row for each row of `matrix` from the cache, else compute and cache it.
 
-    The key hashes the matrix, the kind and the parameters (name whatever changes the result there:
-    options, seed, library version). A file that cannot be read, or holds other than numbers in so many
-    rows and `dimensions`, is computed again and rewritten, with a logged warning; so is one whose checksum
-    is another, and a folder that cannot be written: the cache is never a reason to fail.
+    The key hashes the matrix, the kind and the parameters, which must name everything that changes the
+    result: options, seed, library version. A file that cannot be read, has a wrong checksum, or does not hold
+    numbers of that many rows and `dimensions` is computed again and rewritten. That and a folder that cannot
+    be written are only logged as warnings: the cache is never a reason to fail.
     """
     path = cached(room, kind, matrix, parameters)
     if path.exists():
@@ -81,7 +81,7 @@ def remember(
 
 
 def _checksum(path: Path, values: np.ndarray) -> np.ndarray:
-    """BLAKE2b over the file's name and the array, (64,) uint8: another file's array has another."""
+    """Return BLAKE2b over the file's name and the array, (64,) uint8; the name detects swapped files."""
     content = hashlib.blake2b(repr((path.name, values.dtype.str, values.shape)).encode())
     content.update(np.ascontiguousarray(values).tobytes())
     return np.frombuffer(content.digest(), dtype=np.uint8)
@@ -95,10 +95,10 @@ def remember_groups(
     compute: Callable[..., np.ndarray],
     **parameters: float,
 ) -> np.ndarray:
-    """`remember` for partitions: `compute(matrix, **parameters)`, the group of each row, (n,) int64.
+    """Call `remember` for the groups `compute(matrix, **parameters)`, one per row, (n,) int64.
 
-    `library` is the package that draws them, `version` that of the scheme's own code around it: another of
-    either may give others.
+    `library` is the package that computes them, `version` the version of the scheme's own code. A change of
+    either may change the groups, so both are part of the key.
     """
 
     def compact() -> np.ndarray:

@@ -17,7 +17,7 @@ class DatasetInfo:
 
     name: str
     title: str
-    """Its name in papers."""
+    """The graph's name in papers."""
     nodes: int
     undirected_edges: int
     features: int
@@ -30,11 +30,11 @@ class DatasetInfo:
     homophily: float | None = None
     """Share of edges within a class, to three digits, measured or from the literature; None if unknown."""
     largest_component: int | None = None
-    """Nodes of the largest connected component; None if unknown."""
+    """Number of nodes of the largest connected component; None if unknown."""
     metric: str = ""
-    """Metric of node classification that papers report for it; empty for accuracy."""
+    """Metric of node classification that papers report for the graph; empty for accuracy."""
     counts: bool = False
-    """Upstream features are counts or weights that the usual loaders turn into 0/1, as we do by default."""
+    """Whether upstream features are counts or weights that the usual loaders and, by default, we binarise."""
     incomplete_edges: int | None = None
     """Number of undirected edges in a known incomplete archive of this graph."""
     incomplete_note: str = ""
@@ -63,4 +63,4 @@ def _read(content: Mapping[str, Any]) -> dict[str, DatasetInfo]:
 
 
 REGISTRY: Mapping[str, DatasetInfo] = _read(read_toml(Path(__file__).with_suffix(".toml")))
-"""The published graphs by name."""
+"""Name → published graph."""

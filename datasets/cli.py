@@ -1,4 +1,4 @@
-"""`python -m datasets`: list the graphs, show one, fetch it, export it, divide it."""
+"""`python -m datasets`: list, show, fetch, export and partition graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedsub.datasets.synthetic import GENERATORS
 _FIGURES = (
     "title", "nodes", "undirected_edges", "features", "classes", "homophily", "largest_component", "metric",
 )  # fmt: skip
-"""What the registry knows of a published graph, as fields of `DatasetInfo`."""
+"""Fields of `DatasetInfo` that are shown."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line's parser; every subcommand leaves its function in `run`."""
+    """Make the command line's parser; every subcommand stores its function in `run`."""
     parser = argparse.ArgumentParser(
         prog="python -m datasets", description="The graphs of FedSub Bench: list, inspect, fetch, divide."
     )
@@ -141,7 +141,7 @@ def _info(options: argparse.Namespace) -> None:
         return
     print(options.name)
     details = ("title", "options", "citation", "licence")
-    # of a file or a plug-in nothing is known but what is measured
+    # The registry knows nothing about a file or a plug-in's graph.
     if described := [[key, known[key]] for key in details if known.get(key)]:
         print(_table(described))
     for url in known.get("upstream", []):
@@ -158,7 +158,7 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _held(dataset: Dataset) -> Iterator[str]:
-    """What a graph holds beside edges, features and labels, and which labels it lacks; a line each."""
+    """Yield lines on a graph's classes, missing labels, official splits and attributes."""
     yield f"classes: {class_sizes(dataset)}"
     if missing := int((dataset.labels < 0).sum()):
         yield f"without a label: {missing:,} nodes"
@@ -175,7 +175,7 @@ def _fetch(options: argparse.Namespace) -> None:
         try:
             path = registry.obtain(registry.info(name))
         except UserError as error:
-            # the other graphs may still be had: go on, and fail at the end
+            # Other graphs may still be available: continue, and fail at the end.
             failed.append(error)
         else:
             print(f"{name}: {path}")
@@ -212,7 +212,7 @@ def _partition(options: argparse.Namespace) -> None:
     from fedsub.datasets.partition import partition as divide
     from fedsub.datasets.partition.statistics import describe
 
-    # Before a graph is downloaded for nothing.
+    # Check the options before a graph is downloaded in vain.
     SCHEMES.check(options.scheme)
     if options.output and options.output.suffix != ".npy":
         raise UserError(f"cannot write clients to {options.output}: the file's name ends in .npy")

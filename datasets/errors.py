@@ -11,11 +11,11 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """One sentence that names the cause and the fix; command lines print it and exit non-zero."""
+    """Error whose message is one sentence with cause and fix; command lines print it and exit non-zero."""
 
 
 def unknown(kind: str, name: str, valid: Iterable[str], place: str = "") -> UserError:
-    """The error for a name that no registry holds, with the nearest names that exist, or all if none is near.
+    """Return the error for an unknown name, with the nearest valid names, or all of them if none is near.
 
     `place` is where the name was read, such as ` in [grid]`.
     """
@@ -26,7 +26,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], place: str = "") -> User
 
 
 def check_choice(kind: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raises UserError, with the nearest choices, for a value that is none of them."""
+    """Raises UserError, with the nearest choices, for a value that is not one of them."""
     if value not in choices:
         raise unknown(kind, str(value), choices)
 
@@ -39,16 +39,16 @@ def check_at_least(name: str, value: float, least: int) -> None:
 
 
 def broken(what: str, error: BaseException) -> UserError:
-    """The error for code from outside the tree that raised `error`: its cause and its line.
+    """Return a UserError with cause and line of an `error` that code outside the benchmark raised.
 
-    `what` begins the sentence: 'the plug-in x.py cannot be imported'. To be called where `error` is
-    caught: the frames below that one are the outside code's.
+    `what` begins the sentence: 'the plug-in x.py cannot be imported'. Call it where `error` is caught: the
+    frames below that one belong to the outside code.
     """
     cause = " ".join(f"{type(error).__name__}: {error}".split())
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "importlib" not in frame.filename
     ]
-    # the deepest line may be a library's: its author mends the last one of the plug-in
+    # The deepest line may be in a library, but the user has to fix the plug-in's last line.
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     line = f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
     return UserError(f"{what} ({cause}{line}): mend the plug-in")

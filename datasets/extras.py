@@ -1,4 +1,4 @@
-"""Import of optional libraries, which extras of the package install."""
+"""Import of optional libraries, which the package's extras install."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedsub.datasets.errors import UserError
 
 
 def needed(module: str, extra: str, by: str, otherwise: str = "") -> Any:
-    """Import an optional library. `by` begins the sentence on a missing one, `otherwise` ends it.
+    """Import an optional library. `by` begins the error's sentence on a missing one, `otherwise` ends it.
 
-    Raises UserError where it is not installed, and where it lacks something itself, which is then named.
+    Raises UserError if the library is not installed or cannot import something itself, which is then named.
     """
     try:
         return importlib.import_module(module)

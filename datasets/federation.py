@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """K clients, n nodes in all (copies counted), sorted by client; d features, C classes."""
+    """K clients with n nodes in total (copies counted), sorted by client; d features, C classes."""
 
     source: Dataset
-    """The graph that was divided, with the edges that the partition adds."""
+    """The graph that was partitioned, with the edges that the partition adds."""
     graph: dgl.DGLGraph
     """n nodes, the intra-edges of every client in both directions; block-diagonal."""
     inter: dgl.DGLGraph
-    """n nodes, the inter-edges in both directions: ends lie at different clients."""
+    """n nodes, the inter-edges, between nodes of different clients, in both directions."""
     features: Tensor
     """(n, d) float32, dense or `torch.sparse_csr`."""
     labels: Tensor
@@ -37,7 +37,7 @@ class Federation:
     client: Tensor
     """(n,) int64 in 0…K−1, ascending."""
     sizes: Tensor
-    """(K,) int64, nodes of each client."""
+    """(K,) int64, number of nodes of each client."""
     train: Tensor
     """(n,) bool."""
     validation: Tensor
@@ -68,17 +68,18 @@ class Federation:
         return int(self.features.shape[1])
 
     def count(self, mask: Tensor) -> Tensor:
-        """How many nodes of each client `mask` ((n,) bool) holds; (K,) int64."""
+        """Return the number of nodes of each client in `mask` ((n,) bool); (K,) int64."""
         return torch.bincount(self.client[mask], minlength=self.clients)
 
     def missing_edges(self) -> Tensor:
-        """Number of edges between every two clients that neither client holds, (K, K) int64, symmetric."""
+        """Return the number of edges between every two clients that neither holds, (K, K) int64,
+        symmetric."""
         source, target = (self.client[end] for end in self.inter.edges())
         between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
         return between.view(self.clients, self.clients)
 
     def only(self, client: int) -> Federation:
-        """What one client holds: a federation of one, with its nodes and the edges among them."""
+        """Return one client's data: a federation of one client, with its nodes and the edges among them."""
         stop = int(self.sizes[: client + 1].sum())
         start = stop - int(self.sizes[client])
         source, target = (end.numpy() for end in self.graph.edges())
@@ -95,10 +96,10 @@ class Federation:
         return alone(held)
 
     def merged(self) -> tuple[Federation, Tensor]:
-        """Merge all clients into one that holds every node once, and all edges between them.
+        """Merge all clients into one that holds every node once and all edges between them.
 
-        Returns that federation of m nodes and, for each of the n nodes here, its row there; (n,).
-        Where copies of a node differ in their role, training wins over validation over test.
+        Returns that federation of m nodes and the row in it of each of the n nodes here; (n,).
+        If copies of a node differ in their role, training wins over validation, and validation over test.
         """
         nodes, row = np.unique(self.origin.numpy(), return_inverse=True)
         whole = induced(self.source, nodes)
@@ -123,7 +124,7 @@ class Federation:
 
 
 def repeated(federation: Federation, times: int) -> Federation:
-    """So many clients, each of which holds all nodes and edges of a federation of one client."""
+    """Return a federation of `times` clients that are all copies of the only client of `federation`."""
     source, target = (end.numpy() for end in federation.graph.edges())
     nodes = federation.nodes
     first = nodes * np.repeat(np.arange(times), len(source))
@@ -141,9 +142,9 @@ def repeated(federation: Federation, times: int) -> Federation:
 
 
 def alone(dataset: Dataset) -> Federation:
-    """A graph as the only client of a federation, with the roles of its first official split.
+    """Return a graph as the only client of a federation, with the roles of its first official split.
 
-    Raises UserError if it has none.
+    Raises UserError if it has no official split.
     """
     if dataset.official is None:
         raise UserError(f"{dataset.name} has no split: give one")
@@ -167,18 +168,17 @@ def alone(dataset: Dataset) -> Federation:
 def split_edges(
     adjacency: sp.csr_matrix, origin: np.ndarray, client: np.ndarray
 ) -> tuple[sp.coo_matrix, sp.coo_matrix]:
-    """Intra-edges and inter-edges between the copies `origin` ((n,) node ids, by client).
+    """Return intra-edges and inter-edges between the copies `origin` ((n,) node ids, by client).
 
-    An edge of the graph joins every pair of copies of its ends: within a client it is an
-    intra-edge; between clients it is an inter-edge only if neither client has a copy of both
-    ends itself. Two (n, n) 0/1 matrices.
+    An edge of the graph joins every pair of copies of its ends. Within a client it is an intra-edge; between
+    clients it is an inter-edge only if neither client has copies of both ends. Two (n, n) 0/1 matrices.
     """
     copies = ones_at(np.arange(len(origin)), origin, (len(origin), adjacency.shape[0]))
     every = (copies @ adjacency @ copies.T).tocoo()
     same = client[every.row] == client[every.col]
     intra = sp.coo_matrix((every.data[same], (every.row[same], every.col[same])), shape=every.shape)
     row, column = every.row[~same], every.col[~same]
-    # scipy answers an empty index with a sparse matrix, which has no A1
+    # scipy returns a sparse matrix, which has no A1, for an empty index.
     if len(row) and len(distinct(origin)) != len(origin):
         holds = ones_at(client, origin, (client.max() + 1, adjacency.shape[0]))
         there = (holds[client[row], origin[column]] + holds[client[column], origin[row]]).A1 > 0
@@ -188,9 +188,9 @@ def split_edges(
 
 
 def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation:
-    """Lay the clients of `partition` side by side, with the roles of `split` and the edges that it adds.
+    """Make a federation from the clients and added edges of `partition` and the roles of `split`.
 
-    Raises UserError if no client holds a training node, or none a test node.
+    Raises UserError if no client holds a training node, or none holds a test node.
     """
     fix = "raise its share in the split, or keep the nodes that have this role among the clients'"
     if dataset.component is not None:

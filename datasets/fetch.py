@@ -22,13 +22,14 @@ class Source:
 
     url: str
     sha256: str | None = None
-    """None: the hash seen at the first download is kept beside the file and holds from then on."""
+    """Expected hash. None: the hash of the first download is stored beside the file and expected
+    afterwards."""
     part: str = ""
-    """What the parser calls the file, where a graph has several."""
+    """The parser's name for the file, if a graph has several."""
 
     @property
     def file_name(self) -> str:
-        """The name it is stored under: the last part of its address."""
+        """The file's name in the folder: the last part of its address."""
         return self.url.rsplit("/", 1)[1]
 
 
@@ -37,11 +38,10 @@ class DownloadError(UserError):
 
 
 def fetch(sources: Sequence[Source], folder: Path, remedy: str, progress: bool = True) -> dict[str, Path]:
-    """Have every source in `folder`, downloading what is missing; returns paths by `Source.part`.
+    """Download the sources that are missing in `folder`; returns `Source.part` → path.
 
-    `remedy` completes the error's sentence: what to do instead of downloading.
-    Raises DownloadError if a file cannot be had, has another sha256 than stated or than seen
-    before, or the folder cannot be written.
+    `remedy` ends the error's sentence: what to do instead of downloading. Raises DownloadError if a file
+    cannot be obtained, its sha256 is not the stated or first one, or the folder cannot be written.
     """
     return {source.part: _fetch_one(source, folder, remedy, progress) for source in sources}
 
@@ -52,9 +52,9 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
     try:
         expected = source.sha256 or (seen.read_text(encoding="ascii").strip() if seen.exists() else None)
         if path.exists() and expected is None:
-            # no hash beside it: the process that wrote it did not live to vouch for it
+            # Without a hash beside it, the process that wrote the file may not have finished.
             path.unlink()
-        # the progress bar says enough
+        # The progress bar is enough output.
         pooch.get_logger().setLevel("ERROR")
         pooch.retrieve(
             source.url,
@@ -73,14 +73,14 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
 
 
 def forget(paths: Iterable[Path]) -> None:
-    """Delete files with unexpected content and their stored hashes, so that they are downloaded again. A
-    sign-in page or a broken proxy may have sent something else once."""
+    """Delete the stored hashes of files with unexpected content, so that they are downloaded again. A sign-in
+    page or a broken proxy may have sent something else once."""
     for path in paths:
         path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
 
 
 def _cause(error: BaseException) -> str:
-    """The root of a chain of exceptions, in a few words."""
+    """Return the root of a chain of exceptions in a few words."""
     chain = [error]
     while link := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(link)

@@ -1,11 +1,11 @@
-"""What the fields of a user's nodes mean: features, labels, official splits and attributes.
+"""Fields of a user's nodes: features, labels, official splits and attributes.
 
-Labels are whole numbers from 0 or names, which are numbered in alphabetical order; -1, none and an empty
+Labels are whole numbers from 0, or names, which are numbered in alphabetical order. -1, none and an empty
 field mean a node without a label, which is never trained, validated or tested on.
 
-A further field with one whole number or one short text a node is an attribute, for natural clients; -1 and an
-empty text mean none. `train_mask`, `val_mask` and `test_mask`, each (n,) or for S splits (n, S), are
-the official splits; so is an attribute `split` whose values are train, validation and test, or empty.
+A further field with one whole number or one short text per node is an attribute, for natural clients; -1 and
+empty text mean no value. `train_mask`, `val_mask` and `test_mask`, each (n,) or for S splits (n, S), are the
+official splits. So is an attribute `split` whose values are train, validation and test, or empty.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph, checked, masks_of
 
 FEATURES = ("x", "feat", "feature", "features", "attr")
-"""Names of the features; the first one present counts."""
+"""Names of the features; the first one present is used."""
 LABELS = ("y", "label", "labels", "class")
-"""Names of the labels; the first one present counts."""
+"""Names of the labels; the first one present is used."""
 MASK = "_mask"
 VALIDATION = ("val_mask", "valid_mask", "validation_mask", "dev_mask")
 ROLES = {"train": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "": 3}
-"""The values of an attribute `split`, and their places in `RawGraph.official`; the last has none."""
+"""Value of an attribute `split` → index in `RawGraph.official`; 3 is outside, for no role."""
 MISSING = (
     "na",
     "n/a",
@@ -45,9 +45,9 @@ MISSING = (
     "?",
     "-",
 )
-"""Texts that often stand for a missing label. Beside numbers they are; beside names each is a class."""
+"""Texts that often mean a missing label: they do so among numeric labels; among names each is a class."""
 LONGEST_TEXT = 200
-"""Characters; a longer text is no attribute: arrays of text take the room of the longest for every node."""
+"""Maximum characters of an attribute's text: arrays of text use the longest one's memory for every node."""
 
 
 def build(
@@ -59,15 +59,15 @@ def build(
     further: Mapping[Any, Any],
     unused: Iterable[str] = (),
 ) -> Dataset:
-    """The graph whose nodes have these fields; edges from `source` to `target`, (m,) each.
+    """Make the graph whose nodes have these fields; edges from `source` to `target`, (m,) each.
 
-    Official splits and attributes among `further` are kept. The note names the others, and `unused`.
+    Official splits and attributes among `further` are kept. The note names the other fields and `unused`.
     Raises UserError if parts are missing or do not fit together.
     """
     codes, classes, names = _numbered(name, labels)
     if isinstance(features, torch.Tensor):
         features = features if features.layout is torch.strided else features.to_dense()
-        # numpy has no bfloat16
+        # numpy has no bfloat16.
         features = features.float() if features.is_floating_point() else features
     features = as_array(features, "features")
     try:
@@ -85,11 +85,11 @@ def build(
 
 
 def as_array(values: Any, what: str) -> np.ndarray:
-    """An array of numbers or text. Raises UserError for what is none."""
+    """Return values as an array of numbers or text. Raises UserError if that is impossible."""
     try:
         array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        # Sparse, quantised and ragged ones.
+        # For example a sparse, quantised or ragged one.
         raise UserError(f"{what} cannot be read as an array ({error}): give a dense one") from error
     if array.dtype.kind == "O":
         raise UserError(f"{what} must be a tensor or an array of numbers, not of {type(values).__name__}")
@@ -99,8 +99,8 @@ def as_array(values: Any, what: str) -> np.ndarray:
 def _known(
     name: str, further: Mapping[Any, Any], nodes: int
 ) -> tuple[np.ndarray | None, dict[str, np.ndarray], list[str]]:
-    """The official splits, as in `RawGraph.official`, the attributes, (n,) each, and the names of the other
-    fields with one entry a node. Raises UserError for masks that are none."""
+    """Return official splits, as in `RawGraph.official`, attributes, (n,) each, and the names of other fields
+    with one entry per node. Raises UserError for invalid masks."""
     rest = {str(key): values for key, values in further.items() if key not in (*FEATURES, *LABELS)}
     official = None
     if "train_mask" in rest and "test_mask" in rest:
@@ -123,7 +123,7 @@ def _known(
 
 
 def _validation(name: str, rest: Mapping[str, Any]) -> str:
-    """The name of the validation mask; empty if there is none. Raises UserError where it is not clear."""
+    """Return the name of the validation mask, empty if there is none. Raises UserError if it is ambiguous."""
     found = [key for key in VALIDATION if key in rest]
     others = [key for key in rest if key.endswith(MASK) and key not in ("train_mask", "test_mask")]
     if len(found) > 1 or (others and not found):
@@ -135,7 +135,7 @@ def _validation(name: str, rest: Mapping[str, Any]) -> str:
 
 
 def _length(values: Any) -> int:
-    """Entries along the first axis; -1 for what has none."""
+    """Return the number of entries along the first axis; -1 without one."""
     shape = getattr(values, "shape", None)
     if shape is None:
         return len(values) if isinstance(values, (list, tuple)) else -1
@@ -143,14 +143,14 @@ def _length(values: Any) -> int:
 
 
 def _mask(values: Any, what: str) -> np.ndarray:
-    """A mask, (n,) or (n, S), as (S, n) bool; anything else as it is."""
+    """Return a 0/1 mask, (n,) or (n, S), as (S, n) bool; other values keep their type."""
     mask = np.atleast_2d((values if isinstance(values, np.ndarray) else as_array(values, what)).T)
     whole = mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all()
     return mask.astype(bool) if whole else mask
 
 
 def _attribute(values: Any, nodes: int) -> np.ndarray | None:
-    """One whole number or short text a node, (n,), -1 or empty where there is none; None for all else."""
+    """One whole number or short text per node, (n,), -1 or empty for no value; None for other fields."""
     import pandas
 
     if isinstance(values, torch.Tensor):
@@ -171,11 +171,11 @@ def _attribute(values: Any, nodes: int) -> np.ndarray | None:
         values = np.where(missing, "" if kinds <= {str} else -1, values)
         if kinds <= {str} and max(map(len, values), default=0) > LONGEST_TEXT:
             return None
-        # Whole numbers of more than 64 bits stay objects.
+        # Integers of more than 64 bits stay objects, which the last line refuses.
         values = np.array(values.tolist())
     elif values.dtype.kind == "f":
         values = np.where(np.isnan(values), -1, values)
-        # Beyond, not every whole number has a float of its own.
+        # From 2**53 on, floats no longer represent every whole number.
         if not (np.abs(values) < 2**53).all() or (values != np.round(values)).any():
             return None
         values = values.astype(np.int64)
@@ -184,9 +184,9 @@ def _attribute(values: Any, nodes: int) -> np.ndarray | None:
 
 
 def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int, tuple[str, ...]]:
-    """Labels as 0…C−1 and −1, C, and the names of the classes where labels are names.
+    """Return labels as 0…C−1 and −1, C, and the class names if labels are names.
 
-    Raises UserError for labels that are neither numbers nor names, and where -1 leaves one class.
+    Raises UserError for labels that are neither numbers nor names, and for -1 beside only one class.
     """
     import pandas
 

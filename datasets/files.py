@@ -18,7 +18,7 @@ from fedsub.datasets.errors import UserError
 def find_data(noun: str, path: str) -> Path:
     """Find a file that a user names: in the working folder, else in FEDSUB_DATA.
 
-    Raises UserError if it is in neither; `noun` says what it should have been.
+    Raises UserError if it is in neither; `noun` names its kind in the message.
     """
     tried = [
         Path(folder).expanduser() / Path(path).expanduser()
@@ -32,15 +32,15 @@ def find_data(noun: str, path: str) -> Path:
 
 
 def user_cache() -> Path:
-    """The cache folder: FEDSUB_CACHE, else the operating system's cache folder for fedsub."""
+    """Return the cache folder: FEDSUB_CACHE, else the operating system's cache folder for fedsub-bench."""
     folder = os.environ.get("FEDSUB_CACHE")
     return Path(folder).expanduser() if folder else Path(pooch.os_cache("fedsub-bench"))
 
 
 def locate(name: str, data_directory: Path | None = None) -> Path | None:
-    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache.
+    """Find a graph's archive in `data_directory` (else FEDSUB_DATA), then in the user cache; None if missing.
 
-    Raises UserError where that folder is none."""
+    Raises UserError if that folder does not exist or is a file."""
     paths = (folder / f"{name}.npz" for folder in _folders(data_directory))
     return next(filter(Path.is_file, paths), None)
 
@@ -74,7 +74,7 @@ def explained(
 
 
 def read_toml(path: Path, error: type[UserError] = UserError) -> dict[str, Any]:
-    """What a TOML file says. Raises `error` if it cannot be read or is not TOML."""
+    """Return the content of a TOML file. Raises `error` if it cannot be read or is not TOML."""
     with explained("read", path, "check the path", error):
         content = path.read_bytes()
     try:
@@ -84,9 +84,9 @@ def read_toml(path: Path, error: type[UserError] = UserError) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:
-    """Write a file, and its folder, so that a reader sees the old file or the whole new one.
+    """Write a file, creating its folder, so that readers see the old file or the whole new one.
 
-    Raises OSError if it cannot be written (see `explained`); nothing half-written stays then.
+    Raises OSError if it cannot be written (see `explained`), and then leaves no partial file.
     """
     with written_atomically(path) as stream:
         stream.write(content)
@@ -94,7 +94,7 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[BinaryIO]:
-    """As `write_atomically`, what the block writes to the stream."""
+    """Yield a stream whose content is written as by `write_atomically` at the end of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:

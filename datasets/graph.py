@@ -1,4 +1,4 @@
-"""A cleaned node-classification graph, the form that every loader returns."""
+"""The class `Dataset`, a cleaned graph for node classification, and its preparation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Dataset:
     features: Tensor
     """(n, d) float32, dense or `torch.sparse_csr`."""
     labels: Tensor
-    """(n,) int64 in 0…C−1; −1 for a node without a label, which plays no role in any split."""
+    """(n,) int64 in 0…C−1; −1 for a node without a label, which has no role in any split."""
     classes: int
     note: str = ""
     """Why results on this graph are approximate; stored in every record."""
@@ -37,9 +37,9 @@ class Dataset:
     """Name → (n,) integers or text: further attributes of the nodes, such as country or year (see
     `valued`)."""
     class_names: tuple[str, ...] = ()
-    """The C names of the classes, where labels were given as names."""
+    """The C names of the classes, if labels were given as names."""
     component: np.ndarray | None = None
-    """(N,) bool: nodes of the loaded graph that were kept, if only its largest component was."""
+    """(N,) bool: mask of the largest component in the loaded graph, if only that was kept."""
 
     @property
     def nodes(self) -> int:
@@ -52,7 +52,7 @@ class Dataset:
         return int(self.graph.num_edges()) // 2
 
     def adjacency(self) -> sp.csr_matrix:
-        """Symmetric 0/1 adjacency matrix, (n, n) float32."""
+        """Return the symmetric 0/1 adjacency matrix, (n, n) float32."""
         source, target = (end.numpy() for end in self.graph.edges())
         return ones_at(source, target, (self.nodes, self.nodes))
 
@@ -104,11 +104,11 @@ def check_dataset(dataset: Dataset) -> None:
 
 
 LARGEST_FEATURE = 1e12
-"""Training squares and sums features and gradients; float32 ends at 3e38."""
+"""Largest accepted feature: training squares and sums features and gradients; float32 ends at 3e38."""
 
 
 def unusable(features: np.ndarray | sp.csr_matrix) -> str:
-    """Why no model can be trained on these features, (n, d); empty if one can."""
+    """Return why no model can be trained on these features, (n, d); empty if one can."""
     values = np.asarray(features.data if sp.issparse(features) else features)
     if values.dtype.kind not in "biuf":
         return "the features are not numbers"
@@ -123,12 +123,12 @@ def unusable(features: np.ndarray | sp.csr_matrix) -> str:
 
 
 def valued(attribute: np.ndarray) -> np.ndarray:
-    """Which nodes have a value of an attribute, (n,) bool; −1 and empty text mean none."""
+    """Return the mask of nodes that have a value of an attribute, (n,) bool; −1 and empty text are none."""
     return attribute != "" if attribute.dtype.kind == "U" else attribute.astype(np.int64) != -1
 
 
 def ones_at(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
-    """A float32 matrix with 1 for each pair of `row` and `column`, (m,) each; repeated pairs add up."""
+    """Return a float32 matrix with 1 at each pair of `row` and `column`, (m,) each; repeated pairs add up."""
     return sp.csr_matrix((np.ones(len(row), dtype=np.float32), (row, column)), shape=shape)
 
 
@@ -173,17 +173,17 @@ def build_dataset(
 
 
 def make_graph(source: np.ndarray, target: np.ndarray, nodes: int) -> dgl.DGLGraph:
-    """A DGL graph of so many nodes with an edge from each of `source` to the same place of `target`."""
+    """Return a DGL graph of this many nodes with the edges `source[i]` → `target[i]`."""
     ends = (torch.from_numpy(np.asarray(end, dtype=np.int64)) for end in (source, target))
     return dgl.graph(tuple(ends), num_nodes=nodes)
 
 
 BETA_NOTICE = "Sparse (CSR tensor support|invariant checks)"
-"""How torch's warnings begin that sparse CSR tensors are in beta, which it gives in every process."""
+"""Start of torch's warnings that sparse CSR tensors are in beta, which it issues in every process."""
 
 
 def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
-    """Dense arrays become a float32 tensor, scipy matrices a `torch.sparse_csr` one (32-bit indices)."""
+    """Return dense arrays as a float32 tensor, scipy matrices as `torch.sparse_csr` (32-bit indices)."""
     if isinstance(features, Tensor):
         return features
     if sp.issparse(features):
@@ -196,14 +196,14 @@ def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
 
 
 def csr_tensor(pointer: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A `torch.sparse_csr` tensor, without torch's notice that the layout is in beta."""
+    """Return a `torch.sparse_csr` tensor, without torch's warning that the layout is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=BETA_NOTICE)
         return torch.sparse_csr_tensor(pointer, column, values, size=shape, check_invariants=False)
 
 
 def as_array(features: Tensor) -> np.ndarray | sp.csr_matrix:
-    """The features as a numpy array or a scipy CSR matrix, (n, d) float32, as they are kept."""
+    """Return the features as a numpy array if dense, else as a scipy CSR matrix, (n, d) float32."""
     if features.layout is not torch.sparse_csr:
         return features.numpy()
     parts = (features.values().numpy(), features.col_indices().numpy(), features.crow_indices().numpy())
@@ -211,34 +211,34 @@ def as_array(features: Tensor) -> np.ndarray | sp.csr_matrix:
 
 
 def as_scipy(features: Tensor) -> sp.csr_matrix:
-    """The features as a scipy CSR matrix, (n, d) float32, whichever form they are kept in."""
+    """Return the features, dense or CSR, as a scipy CSR matrix, (n, d) float32."""
     return sp.csr_matrix(as_array(features))
 
 
 def scaled_rows(matrix: sp.csr_matrix, lengths: np.ndarray) -> sp.csr_matrix:
-    """Every row divided by its length, (n,); rows of length 0 become 0."""
+    """Return every row divided by its length, (n,); rows of length 0 become 0."""
     return sp.diags(np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths != 0)) @ matrix
 
 
 def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """Every row divided by its Euclidean length, so that products of two rows are their cosines."""
+    """Return every row divided by its Euclidean norm, so that inner products of rows are cosines."""
     return scaled_rows(matrix, np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()))
 
 
 def select_features(features: Tensor, nodes: np.ndarray) -> Tensor:
-    """Rows `nodes` of the features, in that order and in the same form (dense or CSR)."""
+    """Return rows `nodes` of the features, in that order and in the same form (dense or CSR)."""
     if features.layout is torch.sparse_csr:
         return as_feature_tensor(as_scipy(features)[nodes])
     return features[torch.from_numpy(nodes)]
 
 
 def as_graph(edges: sp.coo_matrix) -> dgl.DGLGraph:
-    """A DGL graph with one edge for each stored entry, from row to column."""
+    """Return a DGL graph with one edge for each stored entry, from row to column."""
     return make_graph(edges.row, edges.col, edges.shape[0])
 
 
 def induced(dataset: Dataset, nodes: np.ndarray) -> Dataset:
-    """The subgraph on `nodes` (distinct ids), renumbered in their order; classes stay as they are."""
+    """Return the induced subgraph on `nodes` (distinct ids), renumbered in their order; classes are kept."""
     return replace(
         dataset,
         graph=as_graph(dataset.adjacency()[nodes][:, nodes].tocoo()),
@@ -251,7 +251,7 @@ def induced(dataset: Dataset, nodes: np.ndarray) -> Dataset:
 
 
 def largest_component(dataset: Dataset) -> Dataset:
-    """The largest connected component, nodes in their original order."""
+    """Return the largest connected component, nodes in their original order."""
     _, component = sp.csgraph.connected_components(dataset.adjacency(), directed=False)
     taken = component == np.bincount(component).argmax()
     if taken.all():
@@ -260,7 +260,7 @@ def largest_component(dataset: Dataset) -> Dataset:
 
 
 def row_normalised(dataset: Dataset) -> Dataset:
-    """Features divided by their row sums; rows that sum to zero stay zero."""
+    """Row-normalise the features: divide by their row sums; rows that sum to zero become zero."""
     features = dataset.features
     if features.layout is torch.sparse_csr:
         matrix = as_scipy(features)
@@ -271,7 +271,7 @@ def row_normalised(dataset: Dataset) -> Dataset:
 
 
 def standardised(dataset: Dataset) -> Dataset:
-    """Features with mean 0 and standard deviation 1 over all nodes, dense; constant ones become 0."""
+    """Standardise features to mean 0 and deviation 1 over all nodes, dense; constant ones become 0."""
     values = as_scipy(dataset.features).toarray().astype(np.float64)
     spread = values.std(axis=0)
     values = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1)
@@ -279,20 +279,20 @@ def standardised(dataset: Dataset) -> Dataset:
 
 
 def binarised(dataset: Dataset) -> Dataset:
-    """Features replaced by 1 where positive, else 0."""
+    """Binarise the features: 1 where positive, else 0."""
     return replace(dataset, features=as_feature_tensor(as_array(dataset.features) > 0))
 
 
 def weakened(dataset: Dataset, share: float, seed: int) -> Dataset:
-    """The dataset without a share of the edges that join nodes of one class, drawn uniformly: the graph that
-    is to be divided. What a smaller share takes, a larger one takes too; without any the same object."""
+    """Remove a share of the edges within classes, drawn uniformly, before partitioning. A larger share
+    removes all edges that a smaller one removes. A share of 0 returns the same object."""
     if not share:
         return dataset
     source, target = (end.numpy() for end in dataset.graph.edges())
     ends = np.minimum(source, target) * dataset.nodes + np.maximum(source, target)
     once, edge = np.unique(ends, return_inverse=True)
     labels, (low, high) = dataset.labels.numpy(), divmod(once, dataset.nodes)
-    # Nodes without a label are no class.
+    # Nodes without a label form no class.
     inside = np.flatnonzero((labels[low] == labels[high]) & (labels[low] >= 0))
     kept = np.ones(len(once), dtype=bool)
     kept[stream(seed, "class edges removed").permutation(inside)[: round(share * len(inside))]] = False

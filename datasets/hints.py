@@ -14,7 +14,7 @@ from fedsub.datasets.errors import UserError
 
 @lru_cache(maxsize=256)
 def hints_of(target: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, Any]:
-    """Type hints of these parameters or fields, with their annotations.
+    """Return the type hints of these parameters or fields, with their `Annotated` metadata.
 
     A name without a type is left out; the types of other names need not exist at run time.
     Raises UserError for a type that cannot be resolved.

@@ -1,4 +1,4 @@
-"""Limits of numbers as annotated types of fields and options: `mu: NonNegative = 0.01`."""
+"""Limits of numbers, as annotated types of fields and options: `mu: NonNegative = 0.01`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Limit:
     """A limit of a finite number."""
 
     words: str
-    """After 'must'."""
+    """Text after 'must' in the error."""
     holds: Callable[[float], bool]
 
 
@@ -32,10 +32,10 @@ Count = Annotated[int, Limit("be at least 1", lambda value: value >= 1)]
 
 
 def check_limits(owner: str, checked: object) -> None:
-    """Raises UserError for a field of a dataclass that is outside the limit of its type, or not finite, and
+    """Raises UserError for a field of a dataclass that is not finite or outside the limit of its type, and
     for a type that cannot be resolved.
 
-    `owner` comes before the field's name in the sentence; it may be empty.
+    `owner` precedes the field's name in the error and may be empty.
     """
     kind: Any = type(checked)
     for name, limits in _limits_of(kind).items():
@@ -44,15 +44,15 @@ def check_limits(owner: str, checked: object) -> None:
 
 @cache
 def _limits_of(kind: Any) -> Mapping[str, list[Limit]]:
-    """The fields of a dataclass whose types state limits, with these."""
+    """Return field → limits, for the fields of a dataclass whose types state limits."""
     names = tuple(each.name for each in fields(kind))
     return {name: limits for name, hint in hints_of(kind, names).items() if (limits := limits_in(hint))}
 
 
 def check_limit(what: str, value: Any, hint: Any) -> None:
-    """Raises UserError for a value that is outside the limits in its type, or not finite.
+    """Raises UserError for a value that is not finite or outside the limits of its type.
 
-    `what` begins the sentence.
+    `what` begins the error's sentence.
     """
     _check(what, value, limits_in(hint))
 
@@ -64,5 +64,5 @@ def _check(what: str, value: Any, limits: Sequence[Limit]) -> None:
 
 
 def limits_in(hint: Any) -> list[Limit]:
-    """The limits that a type states."""
+    """Return the limits that a type states."""
     return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Limit)]

@@ -1,12 +1,12 @@
 """Link prediction: held-out edges, and pairs of nodes without an edge.
 
-FedCog (section 5.3) and FED-PUB (Figure 10): positives are edges, negatives as many pairs without one.
-Edges held out for validation and test leave the graph, in both directions, before any method sees it, and
-leave it everywhere: where clients overlap, no copy of a held-out edge stays behind.
+FedCog (section 5.3) and FED-PUB (Figure 10): positives are edges, negatives equally many pairs without one.
+Edges held out for validation and test are removed from the graph, in both directions, before any method sees
+it. If clients overlap, all copies of a held-out edge are removed.
 
-Edges are held out inside clients, so that edges between clients belong to no client's task and stay for
-the methods that use them; or, with `pairs=everywhere`, on the whole graph, edges between clients among
-them, and scored by one AUC. Training pairs always lie inside clients.
+By default edges are held out inside clients; edges between clients belong to no client's task and remain for
+the methods that use them. With `pairs=everywhere` edges are held out on the whole graph, those between
+clients included, and scored by one AUC. Training pairs are always inside clients.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from fedsub.datasets.sets import among, distinct
 
 NAME = "link-prediction"
 _SMALL = 2000
-"""Clients up to this many nodes have all their pairs listed; larger ones are sampled."""
+"""Maximum nodes of a client whose pairs are all listed; pairs of larger clients are sampled."""
 
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """How pairs are drawn and how wide embeddings are."""
+    """Options of link prediction: the drawing of pairs and the width of embeddings."""
 
     width: Count = 100
-    """Numbers of an embedding."""
+    """Width of the embeddings."""
     test: ShareBelowOne = 0.1
     """Share of the edges held out for test."""
     validation: ShareBelowOne = 0.1
-    """Share held out for validation."""
+    """Share of the edges held out for validation."""
     negatives: Literal["fresh", "fixed"] = "fresh"
-    """Training pairs without an edge: drawn anew in every epoch (`fresh`) or once (`fixed`)."""
+    """Whether training pairs without an edge are drawn anew in every epoch (`fresh`) or once (`fixed`)."""
     pairs: Literal["inside", "everywhere"] = "inside"
-    """Where held-out pairs lie: `inside` clients, or `everywhere` among all nodes."""
+    """Whether held-out pairs are drawn `inside` clients or `everywhere` among all nodes."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a value that is impossible."""
+        """Raises UserError for an invalid value."""
         checked_options(NAME, type(self), asdict(self))
         if self.test + self.validation >= 1:
             raise UserError(f"{NAME}'s test and validation leave no edges to train on: lower one of them")
@@ -56,7 +56,7 @@ class LinkOptions:
 
     @classmethod
     def of(cls, given: str | Spec) -> LinkOptions:
-        """Parse the options of `link-prediction[…]`. Raises UserError for an unknown or impossible one."""
+        """Parse the options of `link-prediction[…]`. Raises UserError for an unknown or invalid one."""
         return cls(**checked_options(NAME, cls, Spec.of(given).written))
 
 
@@ -67,7 +67,7 @@ class Pairs:
     ends: Tensor
     """(2, P) int64."""
     joined: Tensor
-    """(P,) float32, 1 for an edge."""
+    """(P,) float32: 1 for an edge, else 0."""
 
     def to(self, device: torch.device | str) -> Pairs:
         """Copy the pairs to another device."""
@@ -84,20 +84,20 @@ class Links:
     validation: Pairs
     test: Pairs
     barred: np.ndarray
-    """Pairs of source ids that training never draws as negatives, as sorted codes u·n + v with u < v: edges,
-    and the held-out pairs of both labels (were the positives alone barred, training would tell the held-out
-    negatives from them)."""
+    """Pairs of source ids that training never draws as negatives, as sorted codes u·n + v with u < v: edges
+    and the held-out pairs of both labels. If only the held-out positives were barred, training would learn to
+    distinguish them from the held-out negatives."""
 
 
 def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links:
     """Hold out edges and draw the negatives.
 
     Roles are drawn among the distinct edges of the source graph, all of them or those inside a client
-    (`pairs`). Every client's negatives are distinct pairs without an edge in the source graph; a client
-    with too few such pairs gives them to test first, then to validation. Of held-out pairs `everywhere`
-    each end is the first row that is a copy of its node. Fixed negatives to train on that are held out too,
-    of another client's copies or `everywhere`, are left out.
-    Raises UserError if no edge lies inside a client, or the shares leave none to train on or to test on.
+    (`pairs`). Every client's negatives are distinct pairs without an edge in the source graph. A client with
+    too few such pairs gives them to test first, then to validation. With `everywhere`, each end of a held-out
+    pair is the first row that is a copy of its node. Fixed training negatives are left out if they are also
+    held out, for another client's copies or `everywhere`.
+    Raises UserError if no edge is inside a client, or the shares leave no edge for training or for test.
     """
     generator = np.random.default_rng(seed)
     source, target = (end.numpy() for end in federation.graph.edges())
@@ -148,16 +148,16 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
 
 
 def _between(nodes: np.ndarray, edges: np.ndarray, total: np.int64) -> np.ndarray:
-    """The `edges` (codes) with both ends among `nodes`, without self-loops."""
+    """Return the `edges` (codes) with both ends among `nodes`, without self-loops."""
     first, second = np.divmod(edges, total)
     return edges[np.isin(first, nodes) & np.isin(second, nodes) & (first != second)]
 
 
 def merged_links(links: Links, seed: int) -> tuple[Links, Tensor]:
-    """The same task for one client that holds everything: trains on all remaining edges of the whole
-    graph, inter-edges included, and on none of the clients' held-out pairs; tests nothing itself.
+    """Return the task of one client that holds everything, and the merged row of each client's node, (n,).
 
-    `seed` draws its fixed negatives. Returned with the merged row of each of the clients' nodes, (n,)."""
+    It trains on all remaining edges of the whole graph, inter-edges included, on none of the clients'
+    held-out pairs, and has no validation or test pairs. `seed` draws its fixed negatives."""
     whole, rows = links.federation.merged()
     total = np.int64(whole.source.nodes)
     origin = whole.origin.numpy()
@@ -173,8 +173,8 @@ def merged_links(links: Links, seed: int) -> tuple[Links, Tensor]:
 
 
 def without(federation: Federation, edges: np.ndarray) -> Federation:
-    """The federation of a source graph that lacks `edges` (codes u·n + v with u < v, ascending), in every
-    copy."""
+    """Return the federation without `edges` of its source graph (codes u·n + v with u < v, ascending), in all
+    copies."""
     total = federation.source.nodes
     source, target = (end.numpy() for end in federation.source.graph.edges())
     kept = ~among(_code(source, target, np.int64(total)), edges)
@@ -184,12 +184,12 @@ def without(federation: Federation, edges: np.ndarray) -> Federation:
 
 
 def _code(first: np.ndarray, second: np.ndarray, total: np.int64) -> np.ndarray:
-    """One number for each unordered pair of ids below `total`."""
+    """Return one number for each unordered pair of ids below `total`."""
     return np.minimum(first, second).astype(np.int64) * total + np.maximum(first, second)
 
 
 def _codes_of(held: Iterable[Pairs], origin: np.ndarray, total: np.int64) -> np.ndarray:
-    """The codes of pairs of rows, by the nodes `origin` that the rows are copies of."""
+    """Return the codes of pairs of rows; row i is a copy of node `origin[i]`."""
     ends = [origin[each.ends.numpy()] for each in held]
     return np.concatenate([_code(each[0], each[1], total) for each in ends])
 
@@ -203,7 +203,7 @@ def _pairs(positives: np.ndarray, negatives: np.ndarray) -> Pairs:
 def _negatives(
     federation: Federation, counts: np.ndarray, barred: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Distinct pairs without an edge inside each client, `counts` (3, K) of them by role; 3 × (2, P)."""
+    """Draw distinct pairs without an edge inside each client, `counts` (3, K) by role; 3 × (2, P)."""
     sizes = federation.sizes.numpy()
     starts = np.cumsum(sizes) - sizes
     origin = federation.origin.numpy()
@@ -222,7 +222,7 @@ def _negatives(
 def _free_pairs(
     own: np.ndarray, wanted: int, barred: np.ndarray, total: np.int64, generator: np.random.Generator
 ) -> np.ndarray:
-    """Up to `wanted` distinct pairs i < j of positions in `own` ((n_k,) node ids) that `barred` lacks,
+    """Draw up to `wanted` distinct pairs i < j of positions in `own` ((n_k,) node ids) that are not `barred`,
     in random order; (2, ≤ wanted)."""
     size = len(own)
     if size <= _SMALL:

@@ -1,4 +1,4 @@
-"""Locks on files that processes share: a wait says what for, and ends."""
+"""Locks on files that processes share; a wait is reported and limited."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 TELL_AFTER = 10.0
-"""Seconds of waiting before a line says what for."""
+"""Seconds of waiting before a line names the lock."""
 GIVE_UP_AFTER = 120.0
-"""Seconds of waiting in all; no process holds a lock for long."""
+"""Maximum seconds of waiting; no process holds a lock for long."""
 
 
 @contextmanager
 def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER) -> Iterator[None]:
-    """Hold the lock file `path`. Raises TimeoutError if another process keeps it."""
+    """Hold the lock on `path` within the block. Raises TimeoutError if another process keeps it."""
     lock = FileLock(path)
     try:
         try:
@@ -36,5 +36,5 @@ def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER)
 
 
 def open_unlinked(path: str | Path, flags: int) -> int:
-    """`opener` for `open` that refuses a symbolic link: its target would be overwritten."""
+    """Serve as the `opener` of `open`, but refuse a symbolic link: its target would be overwritten."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

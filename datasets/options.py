@@ -26,7 +26,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a finite number"
 class Spec:
     """A parsed name with options.
 
-    Two are equal if they are spelt alike: the spelling is what records and their keys hold.
+    Two are equal if they are spelt alike, because records and their keys hold the spelling.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Spec:
     name: str = field(init=False, compare=False)
     """Name without options: a registered name, or the path of a file."""
     written: Mapping[str, str] = field(init=False, compare=False, repr=False)
-    """The options as text, in their order; for an option of type text `007` is not 7."""
+    """The options as text, in their order, so that `007` of an option of type text does not become 7."""
 
     def __post_init__(self) -> None:
         """Raises UserError if the brackets or an option are malformed, or an option is repeated."""
@@ -55,7 +55,7 @@ class Spec:
 
     @property
     def options(self) -> dict[str, OptionValue]:
-        """The options read by `parse_value`, in the order in which they were spelt."""
+        """The options as read by `parse_value`, in their written order."""
         return {key: parse_value(value) for key, value in self.written.items()}
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Spec:
 
 
 def parse_value(text: str) -> OptionValue:
-    """`true`/`false` as bool, then int, then float, else the text itself."""
+    """Parse `true`/`false` as bool, else as int, else as float, else return the text itself."""
     lowered = text.lower()
     if lowered in ("true", "false"):
         return lowered == "true"
@@ -84,12 +84,12 @@ def parse_value(text: str) -> OptionValue:
 
 
 def format_value(value: OptionValue) -> str:
-    """The text that `parse_value` reads back as `value`."""
+    """Return the text that `parse_value` reads back as `value`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_name(text: str) -> tuple[str, dict[str, OptionValue]]:
-    """Split `name[key=value,…]` into the name and its options: `Spec` as a pair.
+    """Split `name[key=value,…]` into the name and its options.
 
     Raises UserError as `Spec` does.
     """
@@ -98,36 +98,36 @@ def parse_name(text: str) -> tuple[str, dict[str, OptionValue]]:
 
 
 def format_name(name: str, options: Mapping[str, OptionValue]) -> str:
-    """The inverse of `parse_name`, options in alphabetical order."""
+    """Invert `parse_name`, with options in alphabetical order."""
     if not options:
         return name
     return f"{name}[{','.join(f'{key}={format_value(options[key])}' for key in sorted(options))}]"
 
 
 def defaults_of(target: Callable[..., Any], given: int = 0) -> dict[str, Any]:
-    """Options of a function, or fields of a dataclass, with their defaults.
+    """Return the options of a function, or the fields of a dataclass, with their defaults.
 
-    The first `given` parameters are the caller's to give; an option without a default is left out.
+    The first `given` parameters are no options; an option without a default is left out.
     """
     parameters = list(inspect.signature(target).parameters.values())[given:]
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def defaults_in_words(defaults: Mapping[str, Any]) -> str:
-    """Options with their defaults as text: `mu=0.01, recursive=false`."""
+    """Return options with their defaults as text: `mu=0.01, recursive=false`."""
     return ", ".join(f"{key}={format_value(value)}" for key, value in defaults.items())
 
 
 def checked_options(
     owner: str, target: Callable[..., Any], values: Mapping[str, OptionValue], given: int = 0
 ) -> dict[str, Any]:
-    """`values` in the types that the parameters of `target` (a function or a dataclass) state.
+    """Return `values` in the types of the parameters of `target`, a function or a dataclass.
 
-    Text is read by `parse_value` where no text is wanted; a whole number will do for a number. A parameter
-    without a type hint has that of its default; one of another kind than bool, int, float, str or Literal
-    takes any value, and so does `**options`. `owner` is whose options they are, in the sentence of the error.
-    Raises UserError for an unknown option, a value of another type, one outside the choices of a Literal or
-    the limits of its type, a number that is not finite, and a type that cannot be resolved.
+    Text is read by `parse_value` unless the type is str; an int is accepted as a float. A parameter without a
+    type hint has the type of its default. A type other than bool, int, float, str and Literal accepts any
+    value, and so does `**options`. `owner` names the owner of the options in errors.
+    Raises UserError for an unknown option, a value of another type, a value outside the choices of a Literal
+    or the limits of its type, a number that is not finite, and a type that cannot be resolved.
     """
     parameters = dict(list(inspect.signature(target).parameters.items())[given:])
     rest = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
@@ -162,7 +162,7 @@ def _checked(owner: str, key: str, value: OptionValue, hint: Any) -> Any:
     if isinstance(value, str):
         value = parse_value(value)
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        # a comparison, which an integer too large for a float survives
+        # Unlike float(), the comparison does not fail for an integer that is too large for a float.
         if abs(value) <= sys.float_info.max:
             return float(value)
     elif type(value) is kind:

@@ -1,6 +1,6 @@
-"""A user's graph from a PyG, DGL or networkx object, or from a `.pt`, `.graphml` or CSV file.
+"""Reading a user's graph from a PyG, DGL or networkx object, or from a `.pt`, `.graphml` or CSV file.
 
-`datasets.fields` says what the fields of the nodes mean.
+`datasets.fields` describes the fields of the nodes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from fedsub.datasets.tables import EDGES, NODES, from_table, from_tables
 
 READS_SAFELY = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
-"""Whether `torch.load` runs no code of a file: before, it could with `weights_only` too (CVE-2025-32434)."""
+"""Whether `torch.load` runs no code of a file; before, it could despite `weights_only` (CVE-2025-32434)."""
 _PLAIN = (str, int, float, type(None))
 
 
 def name_of(path: Path) -> str:
-    """The name of the graph at a path: that of its file or folder."""
+    """Return the name of the graph at a path: the name of its file or folder."""
     path = path.expanduser()
     if path.is_dir():
         return path.resolve().name
@@ -37,7 +37,7 @@ def name_of(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that `read` takes from a path."""
+    """Return the files that `read` reads for a path."""
     path = path.expanduser()
     if path.is_dir():
         return [path / NODES, path / EDGES]
@@ -47,13 +47,13 @@ def files_of(path: Path) -> list[Path]:
 def read(path: Path) -> Dataset:
     """Read a graph from a user's file, or from a folder with `nodes.csv` and `edges.csv`.
 
-    `.pt`: a PyG `Data`, or a dict of tensors named alike, `edge_index` (2, m), `x` (n, d), `y` (n,).
-    `.graphml`: an attribute `label` (or another of LABELS) of every node, its numbers are features.
-    `nodes.csv`: a row a node with `id`, `label`, a column for every feature, columns of text, which are
-    attributes, and columns `attribute_NAME`, which are attributes even where they are numbers; `edges.csv`,
-    which may be named in place of the folder: a row an edge, its ends in the columns `source` and `target`
-    (or another pair of `tables.ENDS`). Both begin with a row of names.
-    Raises UserError if it is not there or cannot be read so; nothing in a file is executed.
+    `.pt`: a PyG `Data`, or a dict of tensors with its names, `edge_index` (2, m), `x` (n, d), `y` (n,).
+    `.graphml`: every node has an attribute `label` (or another of LABELS); its numbers are features.
+    `nodes.csv`: one row per node with `id`, `label` and one column per feature. Columns of text are
+    attributes, and so are columns `attribute_NAME`, even of numbers. `edges.csv`, which may be named in place
+    of the folder: one row per edge, its ends in the columns `source` and `target` (or another pair of
+    `tables.ENDS`). Both begin with a row of names.
+    Raises UserError if the file is missing or cannot be read; no code in it is run.
     """
     path = path.expanduser()
     if not path.exists():
@@ -72,17 +72,17 @@ def read(path: Path) -> Dataset:
             raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
         return from_networkx(graph, path.stem)
     if path.name == NODES and not path.is_dir():
-        # Its first two columns would be read as edges from nodes to their labels.
+        # Otherwise its first two columns would be read as edges from nodes to their labels.
         raise UserError(f"{path} holds the nodes alone: name its folder, or the table of the edges")
     nodes, edges = files_of(path)
     return from_tables(name_of(path), nodes, edges)
 
 
 def from_pyg(data: Any, name: str = "graph") -> Dataset:
-    """The graph in a PyG `Data`, or in a dict of arrays with its names: `edge_index` (2, m), `x` (n, d), `y`
-    (n,). Masks and further fields of one value a node are kept.
+    """Convert a PyG `Data`, or a dict of arrays with its names: `edge_index` (2, m), `x` (n, d), `y` (n,).
+    Masks and further fields of one value per node are kept.
 
-    Raises UserError if one is missing or they do not fit together."""
+    Raises UserError if a field is missing or fields do not fit together."""
     ends = as_array(_field(data, ("edge_index",), name), "edge_index")
     if ends.ndim != 2 or len(ends) != 2:
         raise UserError(f"{name}: edge_index has the shape {ends.shape}: give (2, edges)")
@@ -94,10 +94,10 @@ def from_pyg(data: Any, name: str = "graph") -> Dataset:
 
 
 def from_dgl(graph: Any, name: str = "graph") -> Dataset:
-    """The graph in a homogeneous DGLGraph whose nodes hold features and labels (`feat` and `label`);
-    masks and further data of one value a node are kept.
+    """Convert a homogeneous DGLGraph whose nodes have features and labels (`feat` and `label`). Masks and
+    further data of one value per node are kept.
 
-    Raises UserError if one is missing or they do not fit together."""
+    Raises UserError if a field is missing or fields do not fit together."""
     if not graph.is_homogeneous:
         raise UserError(
             f"{name} has several kinds of nodes or edges: give dgl.to_homogeneous(graph, "
@@ -110,12 +110,12 @@ def from_dgl(graph: Any, name: str = "graph") -> Dataset:
 
 
 def from_networkx(graph: Any, name: str = "graph") -> Dataset:
-    """The graph in a networkx graph whose nodes have a label (`label` or `y`) and features: a list of numbers
+    """Convert a networkx graph whose nodes have a label (`label` or `y`) and features: a list of numbers
     (`x`), or else every attribute that is a number, in alphabetical order. Masks, text and attributes called
     `attribute_NAME` are no features and are kept.
 
-    An attribute `id` is a name, and neither. A node without a label has none, as elsewhere; raises UserError
-    if all labels, or features of any node, are missing."""
+    An attribute `id` is only a name and is dropped. Nodes may lack a label. Raises UserError if all labels,
+    or the features of any node, are missing."""
     import pandas
 
     rows = {node: row for row, node in enumerate(graph.nodes)}
@@ -125,9 +125,9 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
 
 
 def as_own(graph: Any) -> Dataset:
-    """Convert a Dataset, PyG `Data`, DGLGraph or networkx graph to a `Dataset`, named as its `name` says.
+    """Convert a Dataset, PyG `Data`, DGLGraph or networkx graph to a `Dataset` with its `name`.
 
-    Raises UserError for anything else, and for a Dataset that is not as its fields say."""
+    Raises UserError for anything else, and for a Dataset with fields of other shapes or types."""
     if isinstance(graph, Dataset):
         check_dataset(graph)
         return graph
@@ -171,7 +171,7 @@ def _load_tensors(path: Path) -> Any:
         except OSError:
             raise
         except (*DAMAGE, LookupError) as error:
-            # What pickle says of another kind of file is a number, or nothing.
+            # For another kind of file, pickle's message is a number or empty.
             reason = " ".join(str(error).split())
             reason = reason if " " in reason else "it is not what torch.save writes"
             raise UserError(f"cannot read {path} ({reason}): save it anew") from error
@@ -180,8 +180,8 @@ def _load_tensors(path: Path) -> Any:
 
 
 def _check_room(path: Path, found: Any) -> None:
-    """Raises UserError for fields that take implausibly more room in memory than in the file: tensors that
-    repeat or leave out their values, and lists of more than numbers and text."""
+    """Raises UserError for fields that need implausibly more memory than bytes in the file: tensors that
+    repeat or omit their values, and lists of other values than numbers and text."""
     fields = found if isinstance(found, Mapping) else found.to_dict() if hasattr(found, "to_dict") else {}
     size = 0
     for name, values in fields.items():
@@ -205,7 +205,7 @@ def _is_flat(values: Any) -> bool:
 
 @contextlib.contextmanager
 def _allowed() -> Iterator[None]:
-    """Allow PyG's `Data` in files if PyG is installed; otherwise only tensors."""
+    """Allow PyG's `Data` in files if PyG is installed, otherwise only tensors."""
     found: list[Any] = []
     with contextlib.suppress(ImportError):
         from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr

@@ -1,6 +1,6 @@
 """Lookup of methods, graphs, partition schemes and splits by name: built-in modules, entry points, .py files.
 
-Code from outside the package is loaded only here. Its exceptions become one sentence with file and line.
+Code from outside the package is loaded only here. Its exceptions become UserErrors with file and line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedsub.datasets.options import OptionValue, Spec, checked_options, defaults
 from fedsub.datasets.paths import PLUGIN
 
 UserObjects = Mapping[tuple[str, str], Any]
-"""Noun and name → what a program hands over under that name: a path, or the object itself."""
+"""Noun and name → what a program passes under that name: a path, or the object itself."""
 _OBJECTS: ContextVar[UserObjects] = ContextVar("objects", default=MappingProxyType({}))
 
 
@@ -35,7 +35,7 @@ _MAY_RUN: ContextVar[frozenset[Path] | None] = ContextVar("may_run", default=Non
 
 @contextmanager
 def running_only(paths: Iterable[str]) -> Iterator[None]:
-    """Inside the block no code runs from files but these."""
+    """Allow code to run only from these files within the block."""
     token = _MAY_RUN.set(frozenset(Path(path).expanduser().resolve() for path in paths))
     try:
         yield
@@ -44,14 +44,14 @@ def running_only(paths: Iterable[str]) -> Iterator[None]:
 
 
 def may_run(path: str | Path) -> bool:
-    """Whether code from a file may run here."""
+    """Whether code from a file may run; see `running_only`."""
     allowed = _MAY_RUN.get()
     return allowed is None or Path(path).expanduser().resolve() in allowed
 
 
 @contextmanager
 def user_objects(found: UserObjects) -> Iterator[None]:
-    """Within the block the names in `found` take precedence over all others of their kind."""
+    """Give the names in `found` precedence over all others of their kind within the block."""
     token = _OBJECTS.set({**_OBJECTS.get(), **found})
     try:
         yield
@@ -60,12 +60,12 @@ def user_objects(found: UserObjects) -> Iterator[None]:
 
 
 def user_object(noun: str, name: str) -> Any:
-    """The object or path (as text) that a program passed under a name; None if there is none."""
+    """Return the object or path (as text) that a program passed under a name, or None."""
     return _OBJECTS.get().get((noun, name))
 
 
 def user_object_names(noun: str) -> list[str]:
-    """Names of the objects of a kind that a program passed."""
+    """Return the names of the objects of a kind that a program passed."""
     return [name for kind, name in _OBJECTS.get() if kind == noun]
 
 
@@ -75,7 +75,7 @@ def has_user_objects() -> bool:
 
 
 def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """What installed packages offer in a group, by name."""
+    """Name → entry point that an installed package provides in a group."""
     return dict(_read_once(importlib.metadata.entry_points, group, tuple(sys.path)))
 
 
@@ -83,12 +83,12 @@ def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
 def _read_once(
     read: Callable[..., Any], group: str, path: tuple[str, ...]
 ) -> Mapping[str, importlib.metadata.EntryPoint]:
-    """The entry points on a search path; reading them takes longer than planning a cell."""
+    """Return the entry points on a search path; cached, as reading them takes longer than planning a cell."""
     return {point.name: point for point in read(group=group)}
 
 
 def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
-    """The object an entry point names. Raises UserError if it cannot be imported."""
+    """Return the object that an entry point names. Raises UserError if it cannot be imported."""
     try:
         return point.load()
     except (Exception, SystemExit) as error:
@@ -97,20 +97,18 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
 
 NOT_RUN = "runs only where you name the file or say --trust (trust=True in Python)"
 LOADED = "fedsub_plugin_"
-"""Begins the names of modules from files."""
+"""Prefix of the names of modules from files."""
 OURS = ("fedsub", "benchmark", "datasets", "methods", "tests")
 _BESIDE: dict[str, dict[str, tuple[int, int] | None]] = {}
-"""Module from a file → states of the modules it imported from its folder; one for the process, as
-`sys.modules`."""
+"""Module from a file → states of the modules that it imported from its folder; global, as `sys.modules`."""
 
 
 def load_file(noun: str, path: Path) -> ModuleType:
-    """The module in a .py file, executed once for each content that it, and what it imports from its folder,
-    has had.
+    """Import a .py file; it runs again only if it, or a module that it imports from its folder, changed.
 
-    `noun` says in errors what it should have been. The module is entered into `sys.modules`: dataclasses
-    and type hints look theirs up by its name.
-    Raises UserError if there is no such file or it cannot be imported.
+    `noun` names its kind in errors. The module is entered into `sys.modules`, where dataclasses and type
+    hints look up their module by name. Raises UserError if the file does not exist, may not run or cannot be
+    imported.
     """
     path = path.expanduser()
     if not path.is_file():
@@ -125,7 +123,7 @@ def load_file(noun: str, path: Path) -> ModuleType:
         beside = _BESIDE.get(name, {})
         if all(_state(each) == state for each, state in beside.items()):
             return sys.modules[name]
-        # All of them: those that are as they were may hold what the others were.
+        # Unchanged modules are removed too: they may hold objects of the changed ones.
         for each in beside:
             sys.modules.pop(each, None)
     module = ModuleType(name)
@@ -143,7 +141,7 @@ def load_file(noun: str, path: Path) -> ModuleType:
 
 
 def _is_beside(name: str, folder: Path) -> bool:
-    """Whether an imported module is the user's, lies in a folder, and is not the running script."""
+    """Whether an imported module is a user's module in a folder and not the running script."""
     place = getattr(sys.modules[name], "__file__", None)
     own = name.partition(".")[0] not in (*OURS, "__main__") and not name.startswith(LOADED)
     if not own or place is None or Path(place).is_relative_to(sys.prefix):
@@ -152,7 +150,7 @@ def _is_beside(name: str, folder: Path) -> bool:
 
 
 def _state(name: str) -> tuple[int, int] | None:
-    """State of the file of an imported module, which changes with it; None without a file."""
+    """Return modification time and size of an imported module's file; None without a file."""
     try:
         found = Path(str(sys.modules[name].__file__)).stat()
     except (KeyError, OSError):
@@ -161,7 +159,7 @@ def _state(name: str) -> tuple[int, int] | None:
 
 
 def modules_of(package: str, shared: tuple[str, ...] = ()) -> dict[str, str]:
-    """Name → module of every file or folder in a package but the `shared` ones: 'a_b.py' is called 'a-b'."""
+    """Name → module of every module in a package except the `shared` ones; 'a_b.py' is called 'a-b'."""
     path = tuple(importlib.import_module(package).__path__)
     found = _module_names(path, tuple(Path(folder).stat().st_mtime_ns for folder in path))
     return {name.replace("_", "-"): f"{package}.{name}" for name in found if name not in shared}
@@ -169,7 +167,7 @@ def modules_of(package: str, shared: tuple[str, ...] = ()) -> dict[str, str]:
 
 @lru_cache
 def _module_names(path: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str, ...]:
-    """In alphabetical order; `changed` says when the folders of the path were, so that they are read once."""
+    """Return the module names in alphabetical order; cached until a folder's time `changed` differs."""
     return tuple(sorted(each.name for each in pkgutil.iter_modules(path)))
 
 
@@ -178,30 +176,31 @@ class Kind:
     """A kind of function that is looked up by name."""
 
     noun: str
-    """In errors: 'partition scheme'."""
+    """Name of the kind in errors, such as 'partition scheme'."""
     function: str
     """Name of the function in a module of this kind."""
     group: str
     """Group of entry points; each names such a module or the function itself."""
     package: str = ""
-    """Package with the built-in ones, one a module; empty if they lie elsewhere."""
+    """Package with the built-in functions, one per module; empty if there is no such package."""
     shared: tuple[str, ...] = ()
     """Modules of `package` that hold no such function."""
     given: int = 0
     """Number of positional arguments before the options."""
 
     def built_in(self) -> dict[str, str]:
-        """Name → module of the built-in ones, which are imported when first used."""
+        """Name → module of the built-in functions, which are imported at their first use."""
         return modules_of(self.package, self.shared) if self.package else {}
 
     def names(self) -> list[str]:
-        """Every name, paths aside: those of the tree and of installed plug-ins."""
+        """Return all names except paths: built-in, of installed plug-ins, and of passed objects."""
         return sorted({*self.built_in(), *entry_points(self.group), *user_object_names(self.noun)})
 
     def find(self, name: str) -> Callable[..., Any]:
-        """The function of a name or of a path to a .py file.
+        """Return the function of a name or of a path to a .py file.
 
-        Raises UserError with the nearest names, or for a plug-in that cannot be imported or lacks it.
+        Raises UserError with the nearest names, or for a plug-in that cannot be imported or lacks the
+        function.
         """
         given = user_object(self.noun, name)
         if given is not None and not isinstance(given, str):
@@ -221,15 +220,15 @@ class Kind:
         return function
 
     def options_of(self, name: str) -> dict[str, Any]:
-        """The options of a name with their defaults. Raises UserError if there is no such name."""
+        """Return a name's options with their defaults. Raises UserError for an unknown name."""
         return defaults_of(self.find(name), self.given)
 
     def check(self, spec: str | Spec, **further: OptionValue) -> dict[str, Any]:
-        """The options that a spec gives and `further` ones, in the types that the function states.
+        """Return the options of a spec and `further` ones in the types that the function states.
 
-        Beside the function there may be a `check_options(**options)`, which is given all options, defaults
-        too, and raises UserError for those that cannot stand together.
-        Raises UserError for that, an unknown name, an unknown option and a value that it cannot take.
+        The function's module may have a `check_options(**options)`, which gets all options, defaults
+        included, and raises UserError if they contradict each other. Raises UserError for that, an unknown
+        name, an unknown option and an invalid value.
         """
         spec = Spec.of(spec)
         function = self.find(spec.name)
@@ -240,14 +239,14 @@ class Kind:
         return checked
 
     def summary(self, name: str) -> str:
-        """One line on what it does. Raises UserError if there is no such name."""
+        """Return one line on what a function does. Raises UserError for an unknown name."""
         function = self.find(name)
         text = inspect.getdoc(inspect.getmodule(function)) if name in self.built_in() else None
         first = (text or inspect.getdoc(function) or "").partition("\n")[0]
         return first.partition(": ")[2] or first
 
     def version(self, name: str) -> int:
-        """`VERSION` of its module, raised whenever its results change; 1 by default."""
+        """Return `VERSION` of a function's module, which is raised whenever its results change; else 1."""
         return int(getattr(inspect.getmodule(self.find(name)), "VERSION", 1))
 
     def call(self, name: str, *given: Any, **options: Any) -> Any:

@@ -14,22 +14,22 @@ from fedsub.datasets.options import format_value
 Kind = TypeVar("Kind")
 _KEY = "range"
 _DIGITS = 3
-"""Significant digits of a tuned number: a name with its options stays readable."""
+"""Significant digits of a tuned number, few so that a name with its options stays readable."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """An interval, even or by its logarithm, or a list of choices."""
+    """An interval with a linear or logarithmic scale, or a list of choices."""
 
     low: float = 0.0
     high: float = 0.0
     log: bool = False
     whole: bool = False
-    """Whether only whole numbers count."""
+    """Whether values are whole numbers."""
     choices: tuple[Any, ...] = ()
 
     def at(self, share: float) -> Any:
-        """The value at a share in [0, 1) of the range."""
+        """Return the value at a share in [0, 1) of the range."""
         if self.choices:
             return self.choices[int(share * len(self.choices))]
         if self.whole:
@@ -53,9 +53,9 @@ def tunable(
     linear: tuple[float, float] | None = None,
     choices: tuple[Any, ...] = (),
 ) -> Kind:
-    """A dataclass field with this default, tuned over an interval or over choices.
+    """Return a dataclass field with this default, tuned over an interval or over choices.
 
-    Of a whole number both `linear` bounds are included. Raises ValueError unless exactly one range is given,
+    For whole numbers both `linear` bounds are included. Raises ValueError unless exactly one range is given,
     and for a default outside it.
     """
     if sum((log is not None, linear is not None, bool(choices))) != 1:
@@ -69,7 +69,7 @@ def tunable(
 
 
 def ranges_of(kind: Any) -> Iterator[tuple[str, Range]]:
-    """Name and range of every tunable field of a dataclass, in the order of its fields."""
+    """Yield name and range of every tunable field of a dataclass, in the order of its fields."""
     for item in fields(kind):
         if _KEY in item.metadata:
             yield item.name, item.metadata[_KEY]

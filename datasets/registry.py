@@ -1,7 +1,7 @@
 """Registry of graphs: expected content, source and loading by name.
 
-Names of files are accepted as well (an `.npz` archive, a `.py` module with `load() -> Dataset`, and what
-`datasets.own` reads), and so are names that installed packages offer under the entry point group
+Paths of files are accepted as names too: an `.npz` archive, a `.py` module with `load() -> Dataset`, and the
+formats that `datasets.own` reads. So are names that installed packages provide in the entry point group
 `fedsub.datasets`.
 """
 
@@ -30,16 +30,16 @@ from fedsub.datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
 DOWNLOAD = 3600.0
-"""Seconds that another process may take to download and parse a graph."""
+"""Maximum seconds that another process may need to download and parse a graph."""
 
 
 def names() -> list[str]:
-    """All names that `load` knows, files aside: published graphs, generated ones, plug-ins."""
+    """Return all names that `load` knows, except files: published graphs, generated graphs, plug-ins."""
     return [*REGISTRY, *GENERATORS, *PLUGINS.names()]
 
 
 def info(name: str | Spec) -> DatasetInfo:
-    """The registry's entry of a published graph. Raises UserError for any other name."""
+    """Return the registry's entry of a published graph. Raises UserError for any other name."""
     base = Spec.of(name).name
     if base not in REGISTRY:
         raise unknown("dataset", base, REGISTRY)
@@ -51,12 +51,12 @@ def load(
 ) -> Dataset:
     """Load a graph by name, by a name with options (`community[nodes=500]`), or by a file's path.
 
-    A published graph comes from `NAME.npz` in `data_directory` (else FEDSUB_DATA) or in the user
-    cache; else from upstream, if `download`, and is then kept in the user cache. Its counts are
-    checked against the registry. `binary=false` keeps the word counts of Coauthor and DBLP, which
-    become 0/1 by default. Parameters of generated graphs: see `datasets.synthetic`.
-    Raises UserError for an unknown name or parameter, counts other than the registry's, files that
-    cannot be had or read, and plug-ins that raise.
+    A published graph is read from `NAME.npz` in `data_directory` (else FEDSUB_DATA) or in the user cache. If
+    it is in neither and `download` is set, it is downloaded and kept in the user cache. Its counts are
+    checked against the registry. `binary=false` keeps the word counts of Coauthor and DBLP, which become 0/1
+    by default. Parameters of generated graphs: see `datasets.synthetic`. Raises UserError for an unknown name
+    or parameter, counts other than the registry's, files that cannot be obtained or read, and plug-ins that
+    raise.
     """
     base = Spec.of(name).name
     options = check(name, **parameters)
@@ -75,7 +75,7 @@ def load(
         except MalformedFileError as error:
             if not error.reason:
                 raise
-            # One's own is not to be deleted, nor can it be fetched.
+            # The error's advice to delete or fetch the file does not fit a user's own archive.
             raise UserError(
                 f"cannot read {path} ({error.reason}): write it anew, with the arrays edge_src, edge_dst, "
                 "feat and label"
@@ -93,9 +93,9 @@ def load(
 
 
 def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
-    """The options of a graph's name and further ones in the types that it takes, without loading it.
+    """Return the options of a graph's name and further ones, in their types, without loading the graph.
 
-    Raises UserError for an unknown name or parameter, and a value that a parameter cannot take.
+    Raises UserError for an unknown name or parameter, and for an invalid value.
     """
     spec = Spec.of(name)
     options = {**spec.written, **parameters}
@@ -122,15 +122,15 @@ def _binary(binary: bool = True) -> None:
 
 
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
-    """Whether `load` needs no network: an archive is here, or the graph is generated or a file or plug-in.
+    """Whether `load` needs no network: the archive exists, or the graph is generated, a file or a plug-in.
 
-    Raises UserError where the folder of archives is none."""
+    Raises UserError if the folder of archives does not exist or is a file."""
     base = Spec.of(name).name
     return base not in REGISTRY or locate(base, data_directory) is not None
 
 
 def how_to_get(name: str | Spec) -> str:
-    """One sentence on how to get a published graph that is not here."""
+    """Return one sentence on how to get a published graph that is not available."""
     base = Spec.of(name).name
     return (
         f"put {base}.npz into the folder that FEDSUB_DATA names, or run `python -m datasets fetch {base}` "
@@ -139,11 +139,10 @@ def how_to_get(name: str | Spec) -> str:
 
 
 def obtain(info: DatasetInfo) -> Path:
-    """Download a published graph, parse it, and leave its archive in the user cache; returns the path.
+    """Download a published graph, parse it, and write its archive to the user cache; returns the path.
 
-    Safe to call from several processes: one works, the others wait and find the archive.
-    Raises UserError if a file cannot be had or read, the counts are wrong, or the cache cannot be
-    written.
+    Several processes may call it at once: one downloads, the others wait for the archive. Raises UserError if
+    a file cannot be obtained or read, the counts are wrong, or the cache cannot be written.
     """
     cache = user_cache()
     archive = cache / f"{info.name}.npz"
@@ -191,7 +190,8 @@ def _load_published(
 
 
 def _check_counts(info: DatasetInfo, dataset: Dataset, path: Path) -> bool:
-    """Compare with the registry; True if this is the archive known to lack some edges."""
+    """Compare counts with the registry; returns whether this is the archive known to lack some edges. Raises
+    UserError for other counts."""
     edges = dataset.undirected_edges
     incomplete = edges == info.incomplete_edges
     for what, found, expected in (

@@ -9,11 +9,10 @@ from fedsub.datasets.errors import UserError
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
-    """A separate random generator for every purpose.
+    """Return a random generator of its own for every purpose.
 
-    Two draws from the same seed would be the same numbers: clients drawn like labels hold one class
-    each, roles drawn like clients give a client one role.
-    Raises UserError for a negative seed.
+    Two generators of one seed would draw the same numbers: clients drawn like labels would hold one class
+    each, and roles drawn like clients would give each client one role. Raises UserError for a negative seed.
     """
     if seed < 0:
         raise UserError(f"seed {seed} is negative: give a seed of at least 0")
@@ -21,5 +20,5 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
 
 
 def torch_stream(seed: int, purpose: str) -> torch.Generator:
-    """A torch generator for every purpose. Raises UserError for a negative seed."""
+    """Return a torch generator of its own for every purpose. Raises UserError for a negative seed."""
     return torch.Generator().manual_seed(int(stream(seed, purpose).integers(2**63)))

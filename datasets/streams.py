@@ -1,4 +1,4 @@
-"""Standard output closed by its reader."""
+"""Handling of standard output that its reader has closed."""
 
 from __future__ import annotations
 

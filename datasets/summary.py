@@ -24,14 +24,14 @@ class Summary:
     """Share of edges with equal labels at both ends, among edges with two labelled ends; 0 without any."""
     components: int
     largest_component: int
-    """Nodes in the largest connected component."""
+    """Number of nodes in the largest connected component."""
     mean_degree: float
     isolated_nodes: int
     largest_class: float
-    """Share of labelled nodes in the most frequent class: the accuracy of always guessing it."""
+    """Share of labelled nodes in the most frequent class: the accuracy of always predicting it."""
 
     def to_dict(self) -> dict[str, int | float]:
-        """The figures by name, JSON-ready."""
+        """Return name → figure, JSON-ready."""
         return asdict(self)
 
 
@@ -58,13 +58,13 @@ def summarise(dataset: Dataset) -> Summary:
 
 
 MOST_CLASSES = 12
-"""How many classes are listed with their sizes."""
+"""Maximum number of classes that are listed with their sizes."""
 
 
 def in_words(dataset: Dataset) -> str:
-    """One line on what was read of a graph: counts, sizes of classes, nodes without a label, attributes.
+    """Return one line on a graph as read: counts, sizes of classes, nodes without a label, attributes.
 
-    It asks where the name of a class often means that there is no label."""
+    It adds advice if the name of a class often means that there is no label."""
     parts = [
         f"{dataset.nodes:,} nodes, {dataset.undirected_edges:,} undirected edges, "
         f"{dataset.features.shape[1]:,} features, {dataset.classes} classes ({class_sizes(dataset)}), "
@@ -79,7 +79,7 @@ def in_words(dataset: Dataset) -> str:
 
 
 def class_sizes(dataset: Dataset) -> str:
-    """The classes by name or number with their numbers of nodes: `fraud: 12, ok: 30`."""
+    """Return the classes by name or number, with their numbers of nodes: `fraud: 12, ok: 30`."""
     sizes = torch.bincount(dataset.labels[dataset.labels >= 0], minlength=dataset.classes).tolist()
     names = dataset.class_names or tuple(map(str, range(dataset.classes)))
     listed = [f"{name}: {size:,}" for name, size in zip(names, sizes, strict=True)]

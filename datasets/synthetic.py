@@ -24,7 +24,7 @@ class CommunityOptions:
     nodes: Count = 2000
     classes: Count = 6
     features: Count = 500
-    """Size of the vocabulary."""
+    """Number of features, the size of the vocabulary."""
     homophily: Share = 0.8
     """Share of edges between nodes of one class, close to the measured edge homophily."""
     noise: Share = 0.5
@@ -32,22 +32,22 @@ class CommunityOptions:
     average_degree: Positive = 5.0
     """Mean number of neighbours, an upper bound: distinct edges of the wanted kinds may run out."""
     communities: Count = 24
-    """Densely connected groups of nodes; most of a group's nodes share one class."""
+    """Number of communities, densely connected groups of nodes that mostly share one class."""
     purity: Share = 0.8
-    """Share of a community's nodes that take the community's own class; the others take any, in [0, 1]."""
+    """Share of a community's nodes that have the community's own class, in [0, 1]; the others have any."""
     across: Dial = -1.0
     """Share of edges that join two communities, exactly unless edges run out; -1 leaves it to `locality`."""
     locality: Share = 0.85
-    """Share of edges that end in their own community, in [0, 1]; the others end in any. Without a node of the
-    wanted class there, an edge ends anywhere."""
+    """Share of edges that end in their own community, in [0, 1]; others end in any, and all end anywhere if
+    the community has no node of the wanted class."""
     imbalance: NonNegative = 1.0
-    """Spread of community sizes (standard deviation of their logarithm), at least 0; 0 is all equal."""
+    """Standard deviation of the logarithm of community sizes, at least 0; 0 makes them equal on average."""
     words: Count = 8
-    """Words drawn per node; repeated ones count once."""
+    """Number of words drawn per node; repeated ones count once."""
     seed: Size = 0
 
     def __post_init__(self) -> None:
-        """Raises UserError for a value outside its limit, and for more groups than there is room for."""
+        """Raises UserError for values outside their limits or too small for others."""
         check_limits("community's ", self)
         if self.features < self.classes:
             raise UserError(f"community's features must be at least classes, {self.classes}")
@@ -58,19 +58,19 @@ class CommunityOptions:
 
 
 def community(options: CommunityOptions) -> Dataset:
-    """A citation-like graph: communities, homophilous edges with skewed degrees, sparse bags of words.
+    """Generate a citation-like graph: communities, homophilous edges, skewed degrees, sparse bags of words.
 
-    Every community has a class that most of its nodes belong to. An edge's end is sought in the same
-    community with probability `locality`, and among nodes of the same class with probability `homophily`.
-    A node's words come from its class's topic (a Zipf-like law over the vocabulary, in an order of
-    its own) or, with probability `noise`, from the whole vocabulary evenly. So features alone say
-    something about the class, neighbours say more, and clients cut along communities differ in
-    their label distribution. An attribute `community` has the community of each node, for natural clients.
+    Every community has a class that most of its nodes belong to. An edge ends in the same community with
+    probability `locality`, and at a node of the same class with probability `homophily`. A node's words come
+    from its class's topic (a Zipf-like distribution over the vocabulary in the topic's own order) or, with
+    probability `noise`, uniformly from the whole vocabulary. So features carry some information on the class,
+    neighbours carry more, and clients cut along communities differ in their label distribution. The attribute
+    `community` holds the community of each node, for natural clients.
     """
     rng = np.random.default_rng(options.seed)
     nodes, classes, communities = options.nodes, options.classes, options.communities
     weight = np.exp(options.imbalance * rng.standard_normal(communities))
-    # one node of every community and class is set aside first, so that none comes out empty
+    # One node of every community and class is fixed first, so that none is empty.
     others = rng.choice(communities, nodes - communities, p=weight / weight.sum())
     group = np.concatenate([np.arange(communities), others])
     own_class = rng.permutation(np.arange(communities) % classes)
@@ -86,9 +86,9 @@ def community(options: CommunityOptions) -> Dataset:
 def _edges(
     options: CommunityOptions, group: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw edges until the wanted number of distinct ones exists, or it stops growing.
+    """Draw edges until the wanted number of distinct edges exists, for at most 20 (with `across` 60) passes.
 
-    With `across` given there is a number for edges inside communities and one for those between them."""
+    With `across`, edges inside communities and edges between them are counted separately."""
     wanted = round(options.nodes * options.average_degree / 2)
     between = round(wanted * options.across)
     missing = [wanted] if options.across < 0 else [wanted - between, between]
@@ -106,7 +106,7 @@ def _edges(
         partner_label = np.where(alike, labels[source], (labels[source] + shift) % options.classes)
         cell = group * options.classes + labels
         target = _one_of(cell, partner_group * options.classes + partner_label, rng)
-        # a community without a node of the wanted class: look for one anywhere
+        # A community without a node of the wanted class: draw from all nodes of that class.
         nowhere = target < 0
         target[nowhere] = _one_of(labels, partner_label[nowhere], rng)
         low, high = np.minimum(source, target), np.maximum(source, target)
@@ -125,7 +125,7 @@ def _edges(
 
 
 def _one_of(cell: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """For each wanted cell a random node of it, −1 where it is empty; `cell` is (n,), the rest (m,)."""
+    """Draw a random node of each wanted cell, −1 if the cell is empty; `cell` is (n,), the rest (m,)."""
     order = np.argsort(cell, kind="stable")
     start = np.searchsorted(cell[order], wanted, side="left")
     size = np.searchsorted(cell[order], wanted, side="right") - start
@@ -134,7 +134,7 @@ def _one_of(cell: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> n
 
 
 def _bags_of_words(options: CommunityOptions, labels: np.ndarray, rng: np.random.Generator) -> sp.csr_matrix:
-    """(n, features) 0/1 in CSR form; the topics of two classes share words in another order."""
+    """Draw features, (n, features) 0/1 in CSR form; each class's topic ranks all words in its own order."""
     frequency = 1.0 / np.arange(1, options.features + 1)
     ranks = rng.choice(options.features, (options.nodes, options.words), p=frequency / frequency.sum())
     topics = np.stack([rng.permutation(options.features) for _ in range(options.classes)])
@@ -152,13 +152,13 @@ class FedPubOptions:
     """Parameters of FED-PUB's synthetic settings (Appendix B.3) that its text leaves open."""
 
     purity: Share = 0.9
-    """Share of a community's nodes with the community's own label, in [0, 1]; the rest are uniform.
-    The text says only that label distributions differ between communities."""
+    """Share of a community's nodes with the community's own label, in [0, 1]; other labels are uniform. The
+    paper's text says only that label distributions differ between communities."""
     features: Count = 32
-    """Dimensions of the node features; not in the text."""
+    """Number of features; not in the paper's text."""
     noise: NonNegative = 2.0
-    """Standard deviation of the features around their class mean (a random unit vector), at least 0;
-    not in the text."""
+    """Standard deviation of the features around their class mean (a random unit vector), at least 0; not in
+    the paper's text."""
     seed: Size = 0
 
     def __post_init__(self) -> None:
@@ -172,28 +172,28 @@ class FedPubSetting:
 
     name: str
     subgraphs: tuple[int, ...]
-    """Subgraphs, one per client, in each community."""
+    """Number of subgraphs, one per client, in each community."""
     inside: float
     """Probability of an edge within a community."""
     across: float
     """Probability of an edge between two communities."""
     nodes_each: int = 30
-    """Nodes per subgraph."""
+    """Number of nodes per subgraph."""
 
 
 FEDPUB_FIGURE_1 = FedPubSetting("synthetic_figure1", (5, 5, 40), inside=0.5, across=0.1)
-"""Knowledge collapse: two small communities and a large one, 50 clients."""
+"""Setting of knowledge collapse: two small communities and a large one, 50 clients."""
 FEDPUB_FIGURE_3 = FedPubSetting("synthetic_figure3", (5, 15), inside=0.7, across=0.01)
-"""Similarity measures: two communities, 20 clients."""
+"""Setting of the similarity measures: two communities, 20 clients."""
 
 
 def fedpub(setting: FedPubSetting, options: FedPubOptions) -> Dataset:
-    """One of FED-PUB's stochastic-block-model graphs; nodes ordered by client (see `planted_clients`).
+    """Generate a stochastic-block-model graph of FED-PUB; nodes ordered by client (see `planted_clients`).
 
-    The sizes and edge probabilities are the paper's. Its description of labels and features is
-    loose ("different label distributions", features not mentioned): `FedPubOptions` holds our choices.
-    METIS mixes the communities here (with one label per community, 36 of 50 parts have one label in
-    Figure 1's setting, 12 of 20 in Figure 3's): divide by `planted_clients` and the scheme `file`.
+    The sizes and edge probabilities are the paper's. Its description of labels and features is loose
+    ("different label distributions", features not mentioned): `FedPubOptions` holds our choices. METIS mixes
+    the communities here: with one label per community, 36 of 50 parts have one label in Figure 1's setting,
+    12 of 20 in Figure 3's. Partition by `planted_clients` and the scheme `file` instead.
     """
     rng = np.random.default_rng(options.seed)
     sizes = np.array(setting.subgraphs) * setting.nodes_each
@@ -211,7 +211,7 @@ def fedpub(setting: FedPubSetting, options: FedPubOptions) -> Dataset:
 
 
 def planted_clients(setting: FedPubSetting) -> np.ndarray:
-    """The client of each node as the paper's text has it, (n,) int64: an assignment for the scheme `file`."""
+    """Return the client of each node as in the paper, (n,) int64, an assignment for the scheme `file`."""
     return np.repeat(np.arange(sum(setting.subgraphs)), setting.nodes_each)
 
 
@@ -222,14 +222,14 @@ class Generator:
     title: str
     options: type[CommunityOptions] | type[FedPubOptions]
     build: Callable[..., Dataset]
-    """Takes the options; returns the graph."""
+    """Function from options to graph."""
     nodes: int
-    """Number of nodes, by default; the next two likewise."""
+    """Default number of nodes; `features` and `classes` are default numbers too."""
     features: int
     classes: int
     citation: str = ""
     planted: Callable[[], np.ndarray] | None = None
-    """The client of each node, where the graph is made of clients; (n,) int64."""
+    """Function that returns the client of each node, (n,) int64, if the graph is made of clients."""
 
 
 GENERATORS: Mapping[str, Generator] = {
@@ -255,4 +255,4 @@ GENERATORS: Mapping[str, Generator] = {
         for setting in (FEDPUB_FIGURE_1, FEDPUB_FIGURE_3)
     },
 }
-"""Generated graphs by name."""
+"""Name → generated graph."""

@@ -1,4 +1,4 @@
-"""Graphs in tables: nodes and edges as comma-separated values with a row of names, and nodes as a frame."""
+"""Reading graphs from tables: CSV files of nodes and edges with a header row, and pandas frames of nodes."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.raw import DAMAGE
 
 if TYPE_CHECKING:
-    # Slow to import, and needed for tables alone.
+    # Slow to import, and needed only for tables.
     import pandas
 
 NODES, EDGES = "nodes.csv", "edges.csv"
 _LIKE_ID = re.compile(r"(?i)(^|[^a-z])id$|^node$")
 """Column names that probably mean `id`."""
 _ASIDE = re.compile(r"node|vertex|id|tx|[^a-z0-9]")
-"""What is no part of the name of an edge's end: `src_id` is `src`, and `txId1` is `1`."""
+"""Parts of column names to ignore when looking for ENDS: `src_id` is `src`, and `txId1` is `1`."""
 ENDS = (
     ("source", "target"), ("src", "dst"), ("source", "destination"), ("src", "dest"), ("from", "to"),
     ("sender", "receiver"), ("head", "tail"), ("start", "end"), ("u", "v"), ("a", "b"), ("1", "2"),
 )  # fmt: skip
-"""What the two ends of an edge are called."""
+"""Names of the two columns of an edge's ends."""
 _SPELT = re.compile(r"\(?[-+]?\s*[$€£¥]?\s*\d[\d.,' ]*\s*[%‰$€£¥]?\)?")
-"""A number that is spelt for people: `1,234`, `12 %`, `$5`."""
+"""A number formatted for people: `1,234`, `12 %`, `$5`."""
 _GROUPED = re.compile(r"[-+]?\d+(,\d{3})+|[-+]?\d+,\d+")
-"""One number with a comma, or a list of whole ones: nobody can tell."""
+"""Ambiguous text: one number with a comma, or a list of whole numbers."""
 _WRAPPED = re.compile(r"(?:np\.|numpy\.)?(?:float|int)\d*\(([^()]*)\)|array|tensor")
 
 
 def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
-    """A table of numbers and text, or, once it has been read so, `as_written`: all of it as text.
+    """Read a table of numbers and text, or all of it as text (`as_written`, after a first reading without).
 
-    Fields are separated by commas, or by the semicolons or tabs of a first row without commas; spaces around
+    Fields are separated by commas, or by semicolons or tabs if the first row has no commas; spaces around
     names and texts are dropped.
-    Raises UserError if it cannot be read, where pandas would take its first column for numbers of rows or
-    leave out its last, and where its first has no name."""
+    Raises UserError if the table cannot be read, if pandas would take its first column as row numbers or drop
+    its last column, and if its first column has no name."""
     import pandas
 
     kind: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_written else {}
@@ -52,7 +52,7 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
             head = stream.readline()
         separator = next((each for each in ",;\t" if each in head), ",")
         with warnings.catch_warnings():
-            # As text, the empty field after a last separator would count as one too many.
+            # Read as text, an empty field after a trailing separator would raise the warning too.
             warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
             table = pandas.read_csv(
                 path, sep=separator, index_col=False, low_memory=False, skipinitialspace=True, **kind
@@ -71,7 +71,7 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
 
 
 def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
-    """The graph in a table of nodes and one of edges. Raises UserError if they cannot be read so."""
+    """Read the graph in a table of nodes and a table of edges. Raises UserError if they do not fit."""
     import pandas
 
     for path in (nodes, edges):
@@ -90,7 +90,7 @@ def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
     if not named:
         _refuse_hidden_id(nodes, table, pairs[ends])
     elif not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs[ends].dtypes))):
-        # As written, where one column holds names: in another all of them may look like numbers.
+        # If one column holds names, read all as text: in another column all names may look like numbers.
         known = table["id"] = read_table(nodes, as_written=True)["id"]
         pairs = read_table(edges, as_written=True)
     row = pandas.Index(known)
@@ -105,7 +105,7 @@ def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
     table = table.drop(columns="id", errors="ignore")
     texts = list(table.select_dtypes(exclude=["number", "bool"]))
     if texts:
-        # As written: NA is a country, and no gap.
+        # Read as text: NA is a country, not a missing value.
         table[texts] = read_table(nodes, as_written=True)[texts]
     others = [f"{column} of {EDGES}" for column in pairs if column not in ends]
     return from_table(name, source, target, table, others)
@@ -116,9 +116,9 @@ def _no_id(nodes: Path, column: str) -> UserError:
 
 
 def _end_columns(edges: Path, columns: list[str]) -> list[str]:
-    """The names of the two columns that hold an edge's ends: those that are called so, or the only two.
+    """Return the names of the two columns with an edge's ends: a known pair, or the only two columns.
 
-    Raises UserError where there are other columns beside two that are not known to be ends."""
+    Raises UserError if these columns cannot be told from others."""
     plain = [_ASIDE.sub("", str(column).lower()) for column in columns]
     for pair in ENDS:
         if all(plain.count(end) == 1 for end in pair):
@@ -133,7 +133,7 @@ def _end_columns(edges: Path, columns: list[str]) -> list[str]:
 
 
 def _refuse_hidden_id(nodes: Path, table: pandas.DataFrame, ends: pandas.DataFrame) -> None:
-    """Raises UserError where no column is called id and the ends of the edges are the values of one."""
+    """Raises UserError if a column that is not called `id` holds the ids that the edges use."""
     named = set(np.unique(ends.astype(str).to_numpy()))
     for column in table:
         if column not in LABELS and not str(column).startswith(ATTRIBUTE):
@@ -145,10 +145,10 @@ def _refuse_hidden_id(nodes: Path, table: pandas.DataFrame, ends: pandas.DataFra
 def from_table(
     name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame, unused: Iterable[str] = ()
 ) -> Dataset:
-    """The graph whose nodes are the rows of a table.
+    """Make the graph whose nodes are the rows of a table.
 
-    Its features are a column of lists, or else its numbers in alphabetical order, except masks and what is
-    called an attribute. Raises UserError where it has no features or labels, or they cannot be told."""
+    Its features are a column of lists, or else its columns of numbers in alphabetical order, except masks and
+    attributes. Raises UserError if features or labels are missing or ambiguous."""
     labels = [key for key in LABELS if key in table]
     if not labels:
         raise UserError(
@@ -156,7 +156,7 @@ def from_table(
             "label, -1 if it has none"
         )
     if len(labels) > 1:
-        # The second would be a feature, from which the first may be read.
+        # The second would be a feature that may reveal the first.
         raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or leave out all but one")
     (label,) = labels
     further = table.drop(columns=label)
@@ -189,7 +189,7 @@ def _is_plain(column: pandas.Series) -> bool:
 
 
 def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
-    """Raises UserError for roles in columns of 0 and 1, which would be features."""
+    """Raises UserError for two or more numeric columns named like roles, which would become features."""
     roles = [role for role in ROLES if role]
     spelt = {f"{prefix}{role}" for role in roles for prefix in ("", "is_", "in_")}
     if len(found := [str(key) for key in table if str(key).lower() in spelt and _is_plain(table[key])]) > 1:
@@ -200,7 +200,7 @@ def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
 
 
 def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
-    """Raises UserError for a column of text most of whose fields are numbers: they would be no feature."""
+    """Raises UserError for a text column with mostly numbers, which would not become a feature."""
     import pandas
 
     for key in texts:
@@ -223,9 +223,9 @@ def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
 
 
 def _lists(name: str, key: str, column: pandas.Series) -> np.ndarray:
-    """A column of lists of numbers, which may be spelt as text, as (n, d) float32.
+    """Return a column of lists of numbers, which may be written as text, as (n, d) float32.
 
-    Raises UserError for a field that is none, and lists of different lengths."""
+    Raises UserError for a field that is no list, and for lists of different lengths."""
     rows = [_list(field) for field in column.tolist()]
     if None in rows:
         place = rows.index(None)
@@ -240,7 +240,7 @@ def _lists(name: str, key: str, column: pandas.Series) -> np.ndarray:
 
 
 def _list(field: Any) -> Any:
-    """A list, an array, or the numbers of a text such as `[0.1, 0.2]`; None for anything else."""
+    """Return a list or array, or the numbers in a text such as `[0.1, 0.2]`; None for anything else."""
     if isinstance(field, (list, tuple, np.ndarray)):
         return field
     if hasattr(field, "detach"):

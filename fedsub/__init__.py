@@ -4,8 +4,8 @@
 
     table = run(dataset="cora", partition="metis", clients=10, method=["fedavg", "fedpub"], seeds=5)
     table                        # in a notebook: mean ± std of every method on every graph
-    table.frame()                # pandas: one row a record
-    table.curves()               # one row an evaluation
+    table.frame()                # pandas: one row per record
+    table.curves()               # one row per evaluation
     table.pivot("method", "dataset")
     results("results").frame()   # the records of a folder
 
@@ -13,12 +13,12 @@ Methods are names, files, or classes of your own. Graphs are names, paths, `feds
 DGL or networkx objects. Every setting is a keyword (`rounds=50, learning_rate=0.01, hidden=(64, 64)`); a list
 of values makes a grid (`learning_rate=[0.01, 0.03]`). `help(fedsub.run)` lists them.
 
-- `run`: run methods on graphs, and get the records
+- `run`: run methods on graphs and return the records
 - `tune`: search for the settings of methods
-- `check_method`: try a method of your own on what the benchmark relies on
+- `check_method`: check that a method of your own keeps the benchmark's rules
 - `results`: the records of a folder
 - `Results`: records as tables: `frame()`, `curves()`, `by_client()`, `pivot()`
-- `load`: a graph by its name or path
+- `load`: load a graph by its name or path
 - `partition`: divide a graph among clients
 - `UserError`: raised with one sentence that names the cause and the remedy
 
@@ -54,14 +54,14 @@ _HOMES = {
     "run": "fedsub.benchmark.api",
     "tune": "fedsub.benchmark.api",
 }
-"""Imported when first used, so that the command line starts before torch and DGL are loaded."""
+"""Name → module, imported at first use so that the command line starts before torch and DGL load."""
 
-# DGL asks for its backend on standard output, and keeps the answer in the home folder; it is always torch.
+# Without this, DGL asks for its backend on standard output and writes the answer to the home folder.
 os.environ.setdefault("DGLBACKEND", "pytorch")
 
 
 def _cache_of_numba() -> None:
-    """Give numba a folder of this process where neither the sources nor the home folder can be written."""
+    """Give numba a temporary cache folder if neither the sources' nor the home folder can be written."""
     usual = (os.path.dirname(os.path.realpath(__file__)), os.path.expanduser("~"))
     if "NUMBA_CACHE_DIR" not in os.environ and not any(os.access(folder, os.W_OK) for folder in usual):
         folder = os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="fedsub-numba-")

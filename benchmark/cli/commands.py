@@ -1,4 +1,4 @@
-"""The functions behind every command."""
+"""The functions that run each command."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _ADVICE = {
     errno.ENAMETOOLONG: "give a shorter name",
     errno.EMFILE: "use fewer --workers, or raise the limit with ulimit -n",
 }
-"""What to do about what the system refuses."""
+"""Error of the operating system → advice."""
 
 
 def main(command: Command, work: RunCell | None = None) -> int:
-    """Run a parsed command line; returns the exit code. `work` runs one cell, else the runner does."""
+    """Run a parsed command line; returns the exit code. `work` replaces the runner of one cell."""
     request, options = command.request, command.options
 
     def run() -> int:
         found = _COMMANDS[command.name]
         call = resolve_name(found) if isinstance(found, str) else found
         with ExitStack() as stack:
-            # Code that only a table or a record names stays unrun.
+            # Code that only a table or a record names is not run.
             if command.name != "data" and not getattr(options, "trust", False):
                 stack.enter_context(running_only(_named_files(command)))
             if command.name in ("list", "show", "report", "export") or getattr(options, "dry_run", False):
@@ -60,7 +60,7 @@ def main(command: Command, work: RunCell | None = None) -> int:
 
 
 def _named_files(command: Command) -> list[str]:
-    """The .py files that the user names on the command line."""
+    """Return the .py files that the user names on the command line."""
     named = [*getattr(command.options, "subject", ()), getattr(command.options, "name", None) or ""]
     return [*command.request.files, *(path for path in map(bare, named) if path.endswith(PLUGIN))]
 
@@ -93,7 +93,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-# What needs torch, DGL or a page is imported where it is used: a list or a plan needs none of them.
+# Modules that need torch or DGL, or write pages, are imported at their use: lists and plans do without them.
 
 
 def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -122,7 +122,7 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def say(sentence: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(sentence, file=sys.stderr)
 
 
@@ -152,7 +152,7 @@ def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Show leaderboards of stored records, for the tables that the filters choose."""
+    """Show leaderboards of stored records, for the tables that the filters select."""
     from fedsub.benchmark.analysis.frame import Results, select
 
     stored = _stored(request)
@@ -170,7 +170,7 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
 
 
 def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Remake every page; reports records without a table."""
+    """Rewrite every page; reports records without a table."""
     from fedsub.benchmark.report.pages import write_report
 
     own = [table for table in request.table if table.endswith(".toml")]
@@ -199,7 +199,7 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def _bundle(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Write records, tables and the user's files behind them to one file."""
+    """Write records, tables and the user's files that they need to one file."""
     from fedsub.benchmark.records.bundle import write
 
     for sentence in write(request.results, options.file, request.table):
@@ -209,7 +209,7 @@ def _bundle(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Write the app of the first seed; prints the folder."""
+    """Write the Flower app of the cell's first seed; prints the folder."""
     from fedsub.benchmark.execution.flower.create import create_planned
 
     cell = create_planned(request, options.folder)
@@ -254,18 +254,18 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
     "records": _edit,
     "data": _data,
 }
-"""Command → function, or where it is imported from."""
+"""Command → function, or `module:function` to import."""
 
 
 def _stored(request: Request) -> Records:
-    """The records of the folder. Raises UserError if there are none."""
+    """Return the records of the results folder. Raises UserError if there are none."""
     if not (records := Records(request.results)):
         raise UserError(f"{request.results} holds no records: name another folder with --results")
     return records
 
 
 def _warn(records: Records) -> None:
-    """Report what could not be read so far."""
+    """Report the records that could not be read so far."""
     for sentence in records.warnings():
         say(sentence)
 
@@ -291,7 +291,7 @@ def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
 
 
 def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[Record]:
-    """All stored records of the run's rows, as on their pages."""
+    """Return the stored records of the run's rows, in all seeds, as on their pages."""
     rows = {cell.group: cell for cell in plan.cells}
     return [
         record
@@ -302,7 +302,7 @@ def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[R
 
 
 def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Records) -> None:
-    """Write the page of every table in the run; report errors, which cost no record."""
+    """Write the page of every table in the run; errors are only reported, as the records are stored."""
     from fedsub.benchmark.analysis.public_code import load
     from fedsub.benchmark.analysis.scores import Leaderboard
     from fedsub.benchmark.report.leaderboard import write_table_page
@@ -337,13 +337,13 @@ def _show(
 
 
 def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:
-    """Report scores of a table that no run has."""
+    """Report scores that a table names but no run has."""
     from fedsub.benchmark.analysis.metrics import unreported
 
     for name, protocol in protocols.items():
         own = [item for item in selected if item.cell.protocol == name]
         for metric, near in unreported(protocol.metrics, own).items():
-            # A part of a table of the benchmark lacks scores of the methods that are left out.
+            # A partial run of the benchmark's own table lacks scores of the methods that did not run.
             if near or name not in names():
                 hint = f": did you mean {', '.join(near)}?" if near else ", which its table names"
                 say(f"no run has the score {metric!r}{hint}")

@@ -17,8 +17,8 @@ from fedsub.datasets.files import locate
 
 
 def print_listing(console: Console) -> None:
-    """Print every method, graph, partition scheme, split and table that can be named, with their options;
-    of a plug-in that cannot be used, why."""
+    """Print every method, graph, backbone, partition scheme, split and table with its options; for a plug-in
+    that cannot be used, the reason."""
     _table(
         console,
         "Methods",
@@ -45,8 +45,8 @@ def print_listing(console: Console) -> None:
 
 
 def print_method(name: str, console: Console) -> None:
-    """Print what a method is, its options and the space in which it is tuned. Raises UserError for an unknown
-    one."""
+    """Print a method's description, its options and its search space. Raises UserError for an unknown
+    method."""
     from fedsub.benchmark.spec.space import own_dimensions, shared_dimensions
     from fedsub.methods.core import registry
 
@@ -81,7 +81,7 @@ def _method_row(name: str) -> tuple[str, ...]:
 
 
 def _backbones(method: str, able: Sequence[str]) -> str:
-    """Backbones of a method, or its own network."""
+    """Return a method's backbones as text, or that it has a network of its own."""
     listed = ", ".join(able)
     needed = known.unused_options(method, {}, able[0]).get("backbone", "")
     if not needed:

@@ -1,4 +1,4 @@
-"""The command line: commands and their options, read without importing anything heavy.
+"""The parser of the command line: commands and their options.
 
 Thread limits must be set before numerical libraries are imported, so this module imports none.
 """
@@ -24,11 +24,11 @@ _FLAG: dict[str, Any] = {"action": "store_true"}
 _INTERVAL: dict[str, Any] = {"type": values.interval, "default": 600.0}
 _TITLES: dict[str, Any] = {"type": values.title, **_SEVERAL}
 FILTERS = ("table", "dataset", "method", "partition", "clients", "backbone")
-"""Options that choose cells or records, besides the seeds."""
+"""Options that select cells or records, besides the seeds."""
 SETTINGS = ("rounds", "task", "kernel", "device")
 """Settings with an option of their own."""
 _Option = tuple[str | None, str, Mapping[str, Any]]
-"""Metavar, help, and what else argparse is told."""
+"""Metavar, help, and further arguments of `add_argument`."""
 OPTIONS: dict[str, _Option] = {
     "table": ("T", "protocols, one per published table (or the path of a .toml file)", _SEVERAL),
     "dataset": ("D", "graphs; without --table they run under the default protocol", _SEVERAL),
@@ -86,7 +86,7 @@ OPTIONS: dict[str, _Option] = {
     "against": ("NAME", "a row: a column says how far each is above it", {"default": ""}),
     "title": ("NAME=TITLE", "of a row or column: 'fedprox[mu=0.1]=FedProx'", _TITLES),
 }
-"""Every option, without its dashes."""
+"""Option without its dashes → how it is parsed."""
 ARGUMENTS: dict[str, _Option] = {
     "name": ("METHOD", "a method, to see its options", {"nargs": "?"}),
     "subject": ("METHOD", "a name, or the path of a .py file; options in brackets", {"nargs": "+"}),
@@ -101,7 +101,7 @@ ARGUMENTS: dict[str, _Option] = {
     "folder": ("DIR", "a new or empty folder", {"type": Path}),
     "key": ("KEY", "to forget, as --dry-run shows it", {"nargs": "*"}),
 }
-"""Arguments without a name on the command line."""
+"""Positional argument → how it is parsed."""
 CHOICE = (*FILTERS, "seeds")
 SETTING = ("set", *SETTINGS, "all", "shard")
 _SEARCH = ("trials", "cap")
@@ -157,7 +157,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
     "study": ("what maintainers run: peers, authors", ()),
 }
-"""Command → what it does, and its options and arguments."""
+"""Command → its help, and its options and arguments."""
 OF_THEIR_OWN = ("data", "study")
 """Commands with parsers of their own."""
 
@@ -169,11 +169,11 @@ class Command:
     name: str
     request: Request
     options: argparse.Namespace
-    """The options of the command besides those of the request."""
+    """All parsed options, including those that are not part of the request."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser that answers bad usage with one sentence and exit code 2; options cannot be abbreviated."""
+    """Parser that reports bad usage in one sentence, with exit code 2; options cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
@@ -186,7 +186,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(f"--{name}" if name in OPTIONS else name, help=text, **shown, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; an unknown option is answered with similar ones."""
+        """Parse as argparse does; the error for an unknown option names similar ones."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = _near(unknown[0].partition("=")[0], self._option_string_actions)
@@ -198,7 +198,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _near(name: str, options: Collection[str]) -> list[str]:
-    """What an unknown command or option may stand for; a setting is given by --set."""
+    """Return what an unknown command or option may mean; for a setting, its --set."""
     from fedsub.benchmark.spec.settings import SETTINGS as ALL
     from fedsub.benchmark.spec.settings import USUAL
 
@@ -214,7 +214,7 @@ def _near(name: str, options: Collection[str]) -> list[str]:
 
 
 class _Version(argparse.Action):
-    """Action that prints the version; looked up only when asked for, because it is slow."""
+    """Action that prints the version, which is looked up only here because that is slow."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import PackageNotFoundError, version
@@ -245,7 +245,7 @@ class _Completion(argparse.Action):
 
 
 def make_parser() -> Parser:
-    """The parser of all commands; those of `OF_THEIR_OWN` are read elsewhere."""
+    """Make the parser of all commands; those in `OF_THEIR_OWN` have parsers elsewhere."""
     parser = Parser(
         prog="benchmark",
         description="Run subgraph federated learning benchmarks and compare them with published tables.",
@@ -265,7 +265,7 @@ def make_parser() -> Parser:
 
 
 def parse(argv: Sequence[str]) -> Command:
-    """Read the command line. Exits with code 2 and one sentence where it cannot be understood."""
+    """Parse the command line. Exits with code 2 and one sentence if it is invalid."""
     parser = make_parser()
     given = [*argv]
     if not given or given[0] not in (*COMMANDS, *parser._option_string_actions):
@@ -277,7 +277,7 @@ def parse(argv: Sequence[str]) -> Command:
 
 
 def request_of(parser: Parser, options: argparse.Namespace) -> Request:
-    """The request in a command's options; exits if they contradict each other."""
+    """Return the request in a command's options; exits if they contradict each other."""
     found = {name: value for name, value in vars(options).items() if name in Request.__dataclass_fields__}
     found |= {name: _items(parser, name, found[name]) for name in (*FILTERS, "save") if name in found}
     for item in found.get("clients", ()):
@@ -304,8 +304,8 @@ def request_of(parser: Parser, options: argparse.Namespace) -> Request:
 
 
 def _items(parser: Parser, name: str, given: Sequence[str]) -> tuple[str, ...]:
-    """The items of an option's lists. An empty one, such as an empty shell variable, is refused: it would
-    select everything."""
+    """Return the items of an option's lists. An empty list, as from an empty shell variable, is an error: it
+    would select everything."""
     items = tuple(item for value in given for item in values.split_list(value))
     if given and not items:
         parser.error(f"--{name} names nothing: give it a value or leave it out")

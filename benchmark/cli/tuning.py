@@ -1,5 +1,5 @@
-"""`fedsub tune`: search for settings, show the trials and the command of the best. `fedsub arena`: tune every
-method on every block, compare on fresh draws, write the page.
+"""`fedsub tune`: search for settings, show the trials and the command of the best one. `fedsub arena`: tune
+every method on every block, compare them on fresh draws, and write the page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedsub.datasets.errors import UserError
 
 
 def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Search as asked; returns the exit code."""
+    """Run the requested searches and show the trials; returns the exit code."""
     found = tune(request, work=work, warn=say, inform=say)
     shown = Trials(tuple(Outcome(each, found.records) for each in found.searches))
     if options.format == "json":
@@ -71,7 +71,7 @@ def _table(outcome: Outcome) -> Table:
 
 
 def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Run what is missing, for as long as asked, and write the pages; returns the exit code."""
+    """Run missing cells until the time limit and write the pages; returns the exit code."""
     request = replace(request, table=(str(ARENA),))
     asked = tuple(dict.fromkeys((LOCAL, FEDAVG, *request.method))) if request.method else ()
     searches, references, skipped = plan_searches(replace(request, method=asked))
@@ -102,8 +102,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
 
 
 def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:
-    """The blocks to run, one of each graph first. Where methods are added, and no graph is named, those on
-    which the arena has run."""
+    """Return the blocks to run, one of each graph first. If the request names methods but no graph: only
+    blocks on which the arena has run."""
     order = list(dict.fromkeys(search.base.block for search in searches))
     partitions = list(dict.fromkeys(partition for _, partition, _ in order))
     order.sort(key=lambda block: partitions.index(block[1]))

@@ -10,11 +10,11 @@ from pathlib import Path
 from fedsub.benchmark.spec.request import LARGEST_SEED, MOST_SEEDS
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-"""Seconds in the units of time."""
+"""Unit of time → seconds."""
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list with commas between them; commas inside brackets belong to an item."""
+    """Return the items of a comma-separated list; commas inside brackets belong to an item."""
     items, depth, start = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")
@@ -26,7 +26,7 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
-    """`N` is the seeds 0…N−1; several values, or a list with commas, are the seeds; `A-B` is a range.
+    """Parse seeds: `N` means 0…N−1; several values, or a list with commas, are seeds; `A-B` is a range.
 
     Raises ValueError for anything else.
     """
@@ -53,19 +53,19 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def bundle(text: str) -> int | Path:
-    """How many records, or the file that holds them."""
+    """Parse a number of records, or the path of a bundle (.zip)."""
     return Path(text) if text.endswith(".zip") else positive(text)
 
 
 def duration(text: str) -> float:
-    """Seconds, of `90s`, `30m` or `2h`."""
+    """Parse `90s`, `30m` or `2h` into seconds."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     try:
         value = float(number)
@@ -77,12 +77,12 @@ def duration(text: str) -> float:
 
 
 def interval(text: str) -> float:
-    """A duration, or 0 for never."""
+    """Parse a duration, or 0 for never."""
     return 0.0 if text == "0" else duration(text)
 
 
 def shard(text: str) -> tuple[int, int]:
-    """A part and their number, `3/16`."""
+    """Parse the number of a shard and the number of shards, `3/16`."""
     part, slash, parts = text.partition("/")
     if not (part.isdecimal() and slash and parts.isdecimal() and 1 <= int(part) <= int(parts)):
         raise argparse.ArgumentTypeError(
@@ -92,7 +92,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def title(text: str) -> tuple[str, str]:
-    """A name and its title, `NAME=TITLE`; a name's brackets may hold `=`."""
+    """Parse a name and its title, `NAME=TITLE`; brackets in the name may contain `=`."""
     end = text.rfind("]") + 1
     name, equals, given = text[end:].partition("=")
     if not (equals and (text[:end] + name).strip() and given.strip()):

@@ -25,8 +25,8 @@ from fedsub.benchmark.spec.request import Request
 
 
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Run stored records, or those of a bundle, again; prints one line for each difference and returns the
-    exit code."""
+    """Run stored records, or those of a bundle, again; prints one line per difference and returns the exit
+    code."""
     results = request.results
     with TemporaryDirectory() as folder:
         places: Places = {}
@@ -35,7 +35,7 @@ def run_verify(request: Request, options: Namespace, work: RunCell | None) -> in
             places, count = unpack(count, Path(folder)), sys.maxsize
             request = replace(request, results=Path(folder) / "results")
             if options.trust:
-                # Code there may import modules beside it, in workers too.
+                # Code in the bundle may import modules beside it, also in worker processes.
                 sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
         code, checked = _run_again(request, options, work, count, places)
     if options.by and checked:
@@ -47,7 +47,7 @@ def run_verify(request: Request, options: Namespace, work: RunCell | None) -> in
 def _run_again(
     request: Request, options: Namespace, work: RunCell | None, count: int, places: Places
 ) -> tuple[int, list[Record]]:
-    """The exit code, and the records without a difference."""
+    """Return the exit code, and the records without a difference."""
     checked: list[Record] = []
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)

@@ -1,1 +1,1 @@
-"""Running cells: engines, the queue, the scheduler, and what is kept beside records."""
+"""Running cells: engines, queue, scheduler, checkpoints, logs and saved files."""

@@ -39,13 +39,13 @@ def remove(results: Path, key: str) -> None:
 
 @dataclass(frozen=True)
 class Saving:
-    """What to save, and where: in the folder `saved/KEY` of the results folder.
+    """Kinds of files to save in the folder `saved/KEY` of the results folder.
 
     `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the
-    id in the graph as loaded, also where its largest component is taken) and `role` (0 train, 1
-    validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h), what the last linear map of the
-    model that predicts reads, with `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read
-    by `torch.load(path, weights_only=True)`.
+    id in the graph as loaded, even if only its largest component is used) and `role` (0 train, 1
+    validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h), the input of the predicting model's
+    last linear layer, with `client` and `origin`. `model.pt`: name → (K, …), one slice per client, read by
+    `torch.load(path, weights_only=True)`.
     """
 
     results: Path
@@ -53,10 +53,10 @@ class Saving:
     kinds: tuple[str, ...]
 
     def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
-        """Write the files of a trained method; returns what the method has not to give, and why, by kind.
+        """Write the files of a trained method; returns kind → reason for those that the method lacks.
 
-        A file that cannot be written is a warning: the run's figures do not depend on it, and the next run
-        that asks for the file makes it.
+        A file that cannot be written is only a warning: the run's figures do not depend on it, and a later
+        run with `rerun` writes it.
         """
         missing = {}
         for kind in self.kinds:
@@ -70,7 +70,7 @@ class Saving:
                 try:
                     embedding = _embedding(method)
                 except Exception as error:
-                    # One of a plug-in may fail in any way: no record is lost for that.
+                    # A plug-in's method may fail in any way; its record must not be lost.
                     missing[kind] = f"{method.info.name} has no {kind} ({error})"
                     continue
                 _write(content, method, embedding=embedding)
@@ -83,7 +83,7 @@ class Saving:
         return missing
 
     def lacks(self, record: Record) -> bool:
-        """Whether a requested file of the record's cell is missing that its method can give."""
+        """Whether a requested file is missing that the record's method can provide."""
         impossible = record.extras.get("not_saved", {})
         return any(
             kind not in impossible and not self._path(record.key, kind).is_file() for kind in self.kinds
@@ -94,9 +94,9 @@ class Saving:
 
 
 def _embedding(method: FederatedMethod) -> Tensor:
-    """(n, h) of all clients' nodes, what the classifier reads when the method predicts.
+    """Return the classifier's input when the method predicts, (n, h) of all clients' nodes.
 
-    Raises UserError where a method predicts with more than one classifier of its network.
+    Raises UserError if the method's outputs are not those of one call of its backbone's classifier.
     """
     backbone, read = method.backbone, []
 
@@ -105,7 +105,7 @@ def _embedding(method: FederatedMethod) -> Tensor:
         read.append((inputs, embedding, parameters, logits))
         return logits
 
-    # A hook on the last linear map, for one prediction.
+    # Hook the last linear layer during one prediction.
     vars(backbone)["classify"] = classify
     try:
         output = method.predict()

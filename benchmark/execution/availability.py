@@ -1,4 +1,4 @@
-"""Checks for graphs before a run, and downloads of missing ones."""
+"""Checks that a run's graphs are available, and downloads of missing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsub.datasets.plugins import user_objects
 
 
 def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], list[Skip]]:
-    """The cells whose graph is available or, with `download`, can be fetched; and the missing graphs with
+    """Return the cells whose graph is available or, with `download`, was fetched, and the missing graphs with
     reasons."""
     reasons: dict[str, str] = {}
     for dataset in dict.fromkeys(cell.dataset.text for cell in cells):
@@ -25,7 +25,7 @@ def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], l
             reasons[dataset] = f"its data is not here: {graphs.how_to_get(dataset)}"
             continue
         try:
-            # Here, not in the workers, which would all fetch the same file.
+            # Fetched before workers start: they would all fetch the same file.
             graphs.load(dataset)
         except UserError as error:
             reasons[dataset] = str(error)
@@ -34,13 +34,13 @@ def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], l
 
 
 def users_graphs(cells: Sequence[Cell]) -> Iterator[str]:
-    """A line on each user's graph of the cells: what was read of it, and how it is prepared."""
+    """Yield a line on each user's graph among the cells: what was read, and how it is prepared."""
     own = {
         (cell.dataset, cell.files, cell.largest_component, cell.binarise, cell.feature_transform): cell
         for cell in cells
         if is_own(cell)
     }
     for cell in own.values():
-        # A graph that cannot be read is its cells' failure, and is told there.
+        # A graph that cannot be read is reported by its failing cells.
         with suppress(UserError), user_objects(user_objects_of(cell)):
             yield f"{cell.dataset}: {prepare(cell).note}"

@@ -1,8 +1,8 @@
 """Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which interrupted cells continue.
 
-A cell goes on only by the code, the versions and on the processor with which it began, since its record is to
-be the one of an uninterrupted run to the last bit. A file begins with a checksum of the rest, which is plain
-data and tensors; nothing of it is run when it is read.
+A cell continues only with the code, versions and processor with which it began: its record must equal that of
+an uninterrupted run to the last bit. A file begins with a checksum of the rest, which is plain data and
+tensors; reading it runs no code.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError, State
 
 PLACE = ("cpu", "threads", "gpu")
-"""Parts of a stamp that are known only on the machine that runs the cell."""
+"""Entries of a stamp that are known only on the machine that runs the cell."""
 _OUTSIDE = ("machine",)
 """Fields of the environment that no figure depends on."""
 CHECKSUM = hashlib.blake2b().digest_size
-"""Bytes of the checksum with which a file begins."""
+"""Bytes of the checksum at the start of a file."""
 
 
 def path_of(results: Path, key: str) -> Path:
-    """Path of a cell's checkpoint."""
+    """Return the path of a cell's checkpoint."""
     return results / "checkpoints" / f"{key}.pt"
 
 
 def forget(results: Path, key: str) -> None:
-    """Remove the checkpoint of a cell whose record is stored, and what a killed process left half-written.
+    """Remove the checkpoint of a cell whose record is stored, and partial files of killed processes.
 
-    One that cannot be removed does no harm.
+    A file that cannot be removed does no harm.
     """
     path = path_of(results, key)
     with suppress(OSError):
@@ -63,14 +63,14 @@ class Checkpoints:
     results: Path
     """The results folder; absolute, since a worker may start elsewhere."""
     every: float
-    """Seconds of a cell between two checkpoints, above 0."""
+    """Seconds between two checkpoints of a cell, above 0."""
 
     def of(self, cell: Cell) -> CellCheckpoint:
-        """The checkpoint of a cell that starts now."""
+        """Return the checkpoint of a cell that starts now."""
         return CellCheckpoint(path_of(self.results, cell.key), stamp(cell), self.every)
 
     def describe(self, cells: Iterable[Cell]) -> Iterator[str]:
-        """A sentence for each cell with a checkpoint: whether it continues from there."""
+        """Yield a sentence for each cell with a checkpoint: whether it continues from there."""
         kept = {path.stem for path in path_of(self.results, "").parent.glob("*.pt")}
         for cell in cells:
             if cell.key in kept:
@@ -92,7 +92,7 @@ class CellCheckpoint:
         self._is_tried = self._has_warned = False
 
     def restore(self, state: State) -> None:
-        """See `methods.core.state.Checkpoint`; does nothing the second time."""
+        """See `methods.core.state.Checkpoint`; a second call does nothing."""
         if self._is_tried or not self._path.exists():
             return
         self._is_tried = True
@@ -122,7 +122,7 @@ class CellCheckpoint:
 
 
 def stamp(cell: Cell) -> dict[str, Any]:
-    """All that a cell's figures depend on: the cell, code, versions, processor, threads, device."""
+    """Return what a cell's figures depend on: the cell, code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
     if user_object(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
         known["plug-in"] = code
@@ -131,8 +131,8 @@ def stamp(cell: Cell) -> dict[str, Any]:
 
 @cache
 def _installed_code(method: str) -> str:
-    """SHA-256 over the files of the package that offers a method by an entry point, as they were when this
-    process first asked; empty for any other: the key of a cell names what files of one's own hold."""
+    """Return SHA-256 over the files of the package that provides a method by an entry point, at this
+    process's first call. Empty for any other method: a cell's key already covers user-supplied files."""
     point = entry_points(registry.GROUP).get(method)
     if point is None:
         return ""
@@ -145,8 +145,8 @@ def _installed_code(method: str) -> str:
 
 
 def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:
-    """Raises CheckpointError, naming the first differing part, unless a stamp equals the present one except
-    for `unknown` parts."""
+    """Compare a stamp with the present one, except for `unknown` entries. Raises CheckpointError naming the
+    first entry that differs."""
     if not isinstance(found, dict):
         raise CheckpointError("it is no checkpoint")
     for name, value in now.items():
@@ -156,7 +156,7 @@ def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> No
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a file. Raises CheckpointError if it is no checkpoint or is damaged."""
+    """Return a file's content. Raises CheckpointError if it is no checkpoint or is damaged."""
     try:
         content = memoryview(path.read_bytes())
         if hashlib.blake2b(content[CHECKSUM:]).digest() != content[:CHECKSUM]:
@@ -165,7 +165,7 @@ def _read(path: Path) -> dict[str, Any]:
     except CheckpointError:
         raise
     except Exception as error:
-        # A foreign file may lead to any.
+        # A file of another origin may raise any exception.
         said = " ".join(str(error).split())[:200]
         raise CheckpointError(f"it cannot be read ({type(error).__name__}: {said})") from error
     if not isinstance(found, dict) or not {"stamp", "state"} <= found.keys():
@@ -178,5 +178,5 @@ def _environment(kernel: str, device: str) -> tuple[tuple[str, Any], ...]:
     try:
         return tuple(environment(kernel, device).items())
     except (UserError, RuntimeError, AssertionError):
-        # The run says what is wrong with the device.
+        # The run itself reports what is wrong with the device.
         return ()

@@ -19,28 +19,28 @@ UNKNOWN_SECONDS = 10.0
 LEAST_SECONDS = 1e-9
 """Lower bound of seconds before their logarithm is taken."""
 LATEST = 9
-"""Number of latest records of similar cells that count; earlier ones may be of slower code."""
+"""Number of latest records of similar cells that are used; earlier ones may be of slower code."""
 
 
 class Estimate:
-    """Seconds that a cell takes, by what earlier ones took to set up and for a local epoch.
+    """Estimate of a cell's seconds, from earlier cells' seconds of set-up and per local epoch.
 
-    A method's options may make it another one: what has the same is asked first. Where no record has it on
-    this graph, but one on another, the logarithms of both times are each taken as one term of the graph and
-    one of the variant, fitted to all pairs that have records. Set-up costs a node no less than on any graph
-    that has fewer nodes and no more features: that of a few methods grows otherwise than the others'.
+    Options may change a method's costs, so records with the same options come first. If the variant has
+    records on other graphs only, the logarithm of each time is modelled as a term of the graph plus a term of
+    the variant, fitted to all pairs that have records. Set-up per node is taken to be no less than on any
+    graph with fewer nodes and no more features: that of a few methods grows differently from the others'.
     """
 
     def __init__(
         self, records: Iterable[Record], of_graph: Callable[[Cell], Iterable[Record]] | None = None
     ) -> None:
-        """Use the successes among `records`, which are read where those `of_graph`, of a cell's own graph, do
-        not suffice."""
+        """Use the successes among `records`, which are read only if those `of_graph`, of a cell's own graph,
+        do not suffice."""
         self._records, self._of_graph = records, of_graph
         self._near: dict[str, _Medians] = {}
 
     def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation, alone on a core."""
+        """Return the seconds of set-up, training and evaluation on a core of its own."""
         found, variant = self._medians_near(cell), (cell.method, cell.variant)
         near = next((like for like in _likes(cell) if like in found), None)
         if near is None:
@@ -70,8 +70,8 @@ class Estimate:
         return self._near[graph]
 
     def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
-        """Set-up seconds a node of the variant on each smaller graph, times the nodes of this one."""
-        # Heavy, and asked for a graph alone that is new to its variant.
+        """Yield the variant's set-up seconds per node on each smaller graph, times the nodes of this one."""
+        # The import is slow, and needed only for a graph that is new to the variant.
         from fedsub.datasets.catalogue import REGISTRY
 
         here = REGISTRY.get(graph)
@@ -84,7 +84,7 @@ class Estimate:
 
     @cached_property
     def _setups(self) -> Mapping[_Variant, Mapping[str, float]]:
-        """Variant → graph → seconds of the last set-ups."""
+        """Variant → graph → median seconds of the latest set-ups."""
         found: dict[_Variant, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for cell, setup, _ in self._taken:
             graph, variant = _pair(cell)
@@ -108,12 +108,12 @@ class Estimate:
 
 
 _Variant = tuple[str, ...]
-"""A method and its options."""
+"""A method, and its name with options."""
 _Medians = Mapping[tuple[Hashable, ...], tuple[float, float]]
 
 
 def _seconds_of(records: Iterable[Record]) -> list[tuple[Cell, float, float]]:
-    """The cells of the successes with the seconds of their set-up and of a local epoch."""
+    """Return the cells of the successes with their core-seconds of set-up and per local epoch."""
     taken = []
     for record in records:
         if record.status == OK:
@@ -125,16 +125,16 @@ def _seconds_of(records: Iterable[Record]) -> list[tuple[Cell, float, float]]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Model of seconds: a factor of the graph times one of the variant."""
+    """Model of seconds: a factor of the graph times a factor of the variant."""
 
     of_graphs: Mapping[str, float]
-    """Logarithmic terms of graphs; "" for a graph without a record."""
+    """Graph → logarithm of its factor; "" is for graphs without a record."""
     of_variants: Mapping[_Variant, float]
-    """Logarithmic terms of variants: (method,) for another variant of it, () for another method."""
+    """Variant → logarithm of its factor; (method,) is for its other variants, () for other methods."""
 
     @classmethod
     def to(cls, taken: Iterable[tuple[str, _Variant, float]]) -> _Fit:
-        """Fit the logarithms by least squares; each pair of graph and variant counts once."""
+        """Fit the logarithms by least squares; each pair of graph and variant has equal weight."""
         pairs: dict[tuple[str, _Variant], list[float]] = defaultdict(list)
         for graph, variant, seconds in taken:
             pairs[graph, variant].append(math.log(max(seconds, LEAST_SECONDS)))
@@ -156,7 +156,7 @@ class _Fit:
         )
 
     def seconds(self, graph: str, variant: _Variant) -> float:
-        """Estimate for a pair without a record."""
+        """Return the estimate for a pair without a record."""
         names = (variant, variant[:1], ())
         of_variant = next(self.of_variants[name] for name in names if name in self.of_variants)
         return math.exp(self.of_graphs.get(graph, self.of_graphs[""]) + of_variant)
@@ -167,31 +167,31 @@ def _pair(cell: Cell) -> tuple[str, _Variant]:
 
 
 def _recent(values: Sequence[float]) -> float:
-    """The median of the last of them."""
+    """Return the median of the LATEST last values."""
     return statistics.median(values[-LATEST:])
 
 
 def _epochs(cell: Cell) -> int:
-    """Total number of local epochs."""
+    """Return the total number of local epochs."""
     return cell.schedule.rounds * cell.schedule.local_epochs
 
 
 def _likes(cell: Cell) -> list[tuple[Hashable, ...]]:
-    """Groups of similar cells, the most similar first."""
+    """Return groups of similar cells, the most similar first."""
     same = (*_of_method(cell), cell.variant)
-    # Tables differ in widths, and in how much of an epoch's time is a share of the round's exchange.
+    # Tables differ in hidden widths, and local epochs share the time of a round's exchange.
     alike = (*same, cell.architecture.hidden, cell.schedule.local_epochs)
     with_backbone = (*alike, cell.architecture.backbone)
     return [(*with_backbone, cell.clients), with_backbone, alike, same]
 
 
 def _of_method(cell: Cell) -> tuple[str, ...]:
-    """Cells of this method on this graph, whatever its options."""
+    """Return the group of cells of this method on this graph, with any options."""
     return cell.dataset.text, cell.task.text, cell.method
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text in a readable unit: `45 s`, `12 min`, `3.2 h`."""
+    """Return seconds as text in a readable unit: `45 s`, `12 min`, `3.2 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

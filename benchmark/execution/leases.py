@@ -1,9 +1,9 @@
 """Leases that divide work among processes and machines sharing a results folder.
 
-A lease is a file in `leases/` of the results folder, named after the work, that its holder touches while it
-works. A lease that was not touched for LIFETIME seconds is no longer one, and neither is that of a process of
-this machine that is gone: what was killed is run again, by whoever asks first. Files are made and taken over
-under one lock; their age is told by the clock that stamps them, the file server's where there is one.
+A lease is a file in `leases/` of the results folder, named after the work. Its holder touches it while it
+works. A lease expires if it was not touched for LIFETIME seconds, or if its process on this machine is gone;
+the work of a killed process then goes to the next process that claims it. Files are created and taken over
+under one lock. Their age is measured by the clock that stamps them, which may be a file server's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.lock import locked, open_unlinked
 
 LIFETIME = 120.0
-"""Seconds without a touch after which a lease has run out."""
+"""Seconds without a touch after which a lease expires."""
 HEARTBEAT = 15.0
 """Seconds between touches."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -40,13 +40,13 @@ _NUMBERS = Path("/proc/self/ns/pid")
 
 
 class Leases:
-    """The leases of this process on a results folder; a context that releases all at its end."""
+    """The leases of this process on a results folder; a context manager that releases all at its end."""
 
     def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
         self._folder = results / "leases"
         self._lifetime, self._heartbeat = lifetime, heartbeat
         self._held: Counter[str] = Counter()
-        """Number of this process's cells for each lease."""
+        """Lease → number of this process's cells that use it."""
         self._ended = threading.Event()
         self._touching = threading.Thread(target=self._touch, daemon=True)
 
@@ -64,9 +64,9 @@ class Leases:
             self.give_back(work)
 
     def claim(self, work: str, of: Mapping[str, Any] | None = None) -> bool:
-        """Take the lease on `work`, a name that can be a file's; False if another process holds it.
+        """Take the lease on `work`, a valid file name; False if another process holds it.
 
-        The holder that `of` names hands it over. Raises StoreError if the folder cannot be written.
+        A lease held by `of`, a `holder()`, is taken over. Raises StoreError if the folder cannot be written.
         """
         if work in self._held:
             self._held[work] += 1
@@ -83,7 +83,7 @@ class Leases:
         return True
 
     def give_back(self, work: str) -> None:
-        """Release the lease, if it is held here and no other cell needs it."""
+        """Release the lease if this process holds it and none of its other cells uses it."""
         if self._held[work] > 1:
             self._held[work] -= 1
             return
@@ -91,7 +91,7 @@ class Leases:
             return
         with suppress(OSError), self._alone():
             path = self._path(work)
-            # Of a process that slept too long another has taken it over.
+            # If this process slept too long, another one may have taken the lease over.
             if _read(path) == holder():
                 path.unlink()
 
@@ -104,13 +104,13 @@ class Leases:
             yield
 
     def _has_run_out(self, path: Path) -> bool:
-        """Whether a lease has expired; to be called under the lock."""
+        """Whether a lease has expired; call it under the lock."""
         held_by = _read(path)
         if held_by.get("machine") == _machine() and not _lives(held_by):
             return True
         now = self._folder / ".now"
         now.touch()
-        # Nobody touches a file in the future: a clock was wrong.
+        # The absolute value expires stamps in the future too: a clock was wrong.
         return abs(now.stat().st_mtime - path.lstat().st_mtime) > self._lifetime
 
     def _touch(self) -> None:
@@ -124,22 +124,22 @@ class Leases:
 class Leased:
     """Runs cells in jobs that may outlive the process that submitted them.
 
-    A job takes over the lease, so that nobody begins its cell anew, and stores a success itself.
+    A job takes over the submitter's lease, so that no other process runs its cell. It stores a success.
     """
 
     work: RunCell
     results: Path
     """The results folder; absolute, since a job may start elsewhere."""
     submitter: Mapping[str, Any]
-    """Its `holder()`."""
+    """`holder()` of the submitting process."""
 
     def __call__(self, cell: Cell) -> Record:
-        """Run a cell. Raises UserError if another process has begun it since."""
+        """Run a cell. Raises UserError if another process has begun it meanwhile."""
         with Leases(self.results) as leases:
             if not leases.claim(cell.key, self.submitter):
                 raise UserError("another process works on this cell: give the command again later")
             record = self.work(cell)
-            # Where it cannot be stored here, the submitter says so.
+            # If it cannot be stored here, the submitter reports that.
             with suppress(UserError):
                 if record.status == OK:
                     Records(self.results).append(record)
@@ -147,23 +147,23 @@ class Leased:
 
 
 def holder() -> dict[str, Any]:
-    """What identifies this process in a lease."""
+    """Return what identifies this process in a lease."""
     return {"machine": _machine(), "process": os.getpid(), "started": _started(os.getpid())}
 
 
 @cache
 def _machine() -> str:
-    """Identity of the machine or container within which process ids are unique."""
+    """Return the identity of the machine or container within which process ids are unique."""
     parts = [platform.node()]
-    # Elsewhere than on Linux the name must do.
+    # Systems other than Linux have only the name.
     with suppress(OSError):
         parts += [_BOOT.read_text().strip(), os.readlink(_NUMBERS)]
     return " ".join(parts)
 
 
 def _started(process: int) -> float:
-    """Seconds; on Linux from the start of the machine, since setting the clock moves all other times of a
-    process. Raises psutil.Error if there is no such process."""
+    """Return a process's start time in seconds, on Linux since boot: other times of a process change when the
+    clock is set. Raises psutil.Error if there is no such process."""
     boot = psutil.boot_time() if psutil.LINUX else 0.0
     return round(psutil.Process(process).create_time() - boot, 2)
 
@@ -176,7 +176,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _lives(holder: dict[str, Any]) -> bool:
-    """Whether the process that wrote this still runs here; its id alone may have been reused."""
+    """Whether the process that wrote `holder` still runs; its start time is compared, as ids are reused."""
     try:
         return bool(_started(int(holder["process"])) == holder["started"])
     except (KeyError, TypeError, ValueError, OverflowError, psutil.Error):

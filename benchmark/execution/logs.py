@@ -1,4 +1,4 @@
-"""Log files of failed cells: output of the worker, and the traceback."""
+"""Log files of failed cells: the worker's output and the traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsub.datasets.lock import open_unlinked
 
 
 def log_path(results: Path, key: str) -> Path:
-    """Path of a cell's log in the results folder."""
+    """Return the path of a cell's log in the results folder."""
     return results / "logs" / f"{key}.log"
 
 
@@ -52,7 +52,7 @@ class Logged:
 
 
 def keep_failure(results: Path, record: Record) -> None:
-    """Write the log of a failed cell of this process, whose output went to the terminal."""
+    """Write the log of a failed cell of this process; its output went to the terminal."""
     with suppress(OSError), _begun(log_path(results, record.cell.key), record.cell) as log:
         _tell_failure(log, record)
 
@@ -77,7 +77,7 @@ def _tell_failure(log: TextIO, record: Record) -> None:
 
 @contextmanager
 def _output_to(log: TextIO) -> Iterator[None]:
-    """Redirect output to the log, including that of C libraries and killed processes."""
+    """Redirect output to the log, including output of C libraries and killed processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

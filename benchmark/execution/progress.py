@@ -25,7 +25,7 @@ WIDTH = 400
 
 
 def console_for(is_terminal: bool, stderr: bool = False) -> Console:
-    """A console on standard output or error; outside a terminal it does not wrap at 80 columns."""
+    """Return a console on standard output or error; outside a terminal it does not wrap at 80 columns."""
     return Console(stderr=stderr, width=None if is_terminal else WIDTH)
 
 
@@ -33,10 +33,10 @@ class GridProgress:
     """Reports finished cells on standard error."""
 
     def __init__(self, cells: Sequence[Cell], console: Console, estimate: Estimate) -> None:
-        """`estimate` weighs the cells: what is left goes on at the pace of what is done."""
+        """`estimate` weights the cells; the remaining time extrapolates the pace so far."""
         self._cells = len(cells)
         self._done = 0
-        # One cell has the whole weight, whatever that is.
+        # A single cell has the whole weight, so no estimate is needed.
         self._expected = estimate.seconds if len(cells) > 1 else lambda cell: 1.0
         self._weight_left = self._weight = sum(map(self._expected, cells))
         self._running: dict[str, float] = {}
@@ -74,7 +74,7 @@ class GridProgress:
         self._show()
 
     def _show(self) -> None:
-        # A copy: rounds are told on a thread beside this one.
+        # `tuple` copies, because another thread reports rounds.
         spent = self._weight - self._weight_left + sum(tuple(self._running.values()))
         self._bar.update(self._task, completed=spent, done=self._done)
 
@@ -96,7 +96,7 @@ class GridProgress:
 
 
 def counted(cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell]) -> str:
-    """Number of distinct cells, of those that wait, and of those with an available graph."""
+    """Return a sentence with the numbers of distinct cells, of those done before, and of those to run."""
     every, left, able = (len({cell.key for cell in each}) for each in (cells, waiting, ready))
     rest = f", {left - able} without their graph" if able < left else ""
     return f"{every} cell{'s' * (every != 1)}: {every - left} done before, {able} to run{rest}"

@@ -1,4 +1,4 @@
-"""Queue of a run's cells: claimed one by one, so that no other process runs them too."""
+"""Queue of a run's cells, which are claimed one by one so that no other process runs them too."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.cell import Cell
 
 Wanted = Callable[[Cell, Records], bool]
-"""Whether a cell is to run, by the records at that time."""
+"""Whether a cell is to run, given the present records."""
 PAUSE = 1.0
-"""Seconds between two looks at what other processes work on."""
+"""Seconds between two passes while other processes hold all cells."""
 TELL_AFTER = 10
-"""Looks in vain before a line says what for."""
+"""Number of such pauses before a line says which cells are waited for."""
 
 
 class Queue:
-    """Yields the cells that no process works on or has finished.
+    """Yields the cells that no process is running or has finished.
 
-    Iterate it until it is no longer open: a pass leaves out what others hold at the time.
+    Iterate until it is no longer open: a pass leaves out the cells that others hold at that time.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class Queue:
         until: float = float("inf"),
         wanted: Wanted | None = None,
     ) -> None:
-        """`rerun` hands out finished cells too; after the time `until`, of `time.monotonic`, none is. A cell
-        that is not `wanted` when its turn comes is left out."""
+        """`rerun` yields finished cells too. No cell is yielded after the time `until`, of `time.monotonic`,
+        nor a cell that is not `wanted` when its turn comes."""
         self._waiting = {cell.key: cell for cell in cells}
         self._records, self._leases = records, leases
         self._rerun, self._until, self._wanted = rerun, until, wanted
@@ -43,7 +43,7 @@ class Queue:
         self._passes = self._pauses = 0
 
     def is_open(self) -> bool:
-        """Whether another pass may find a cell; waits where the last one found none."""
+        """Whether another pass may find a cell; waits first if the last pass found none."""
         if self._passes and not self._handed_out and self._waiting and not self._is_late():
             time.sleep(PAUSE)
             self._pauses += 1
@@ -62,7 +62,7 @@ class Queue:
             if not self._leases.claim(cell.key):
                 continue
             del self._waiting[cell.key]
-            # Another may have finished it between the plan and the claim.
+            # Another process may have finished it between the plan and the claim.
             self._records.refresh()
             if self._is_wanted(cell):
                 self._handed_out = True
@@ -71,11 +71,11 @@ class Queue:
                 self._leases.give_back(cell.key)
 
     def finished(self, cell: Cell) -> None:
-        """Called when the record of a cell is stored."""
+        """Release a cell's lease once its record is stored."""
         self._leases.give_back(cell.key)
 
     def _is_wanted(self, cell: Cell) -> bool:
-        # What another process made in this very run, a failure too, stands as what this one makes does.
+        # A record that another process made since this run began is kept, also a failure.
         is_new = self._runs(cell) > self._before[cell.key]
         is_open = not is_new and (self._rerun or not self._records.done(cell))
         return is_open and (self._wanted is None or self._wanted(cell, self._records))

@@ -1,4 +1,4 @@
-"""Execution of a request: plan, run cells without a result, store and collect records."""
+"""Execution of a request: plan, run the cells without a result, store and collect records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Done:
     failures: Sequence[Record]
     """The cells that failed in this run, stored or not."""
     missing: Sequence[Skip]
-    """Unavailable graphs for which cells wait."""
+    """Unavailable graphs of cells that did not run."""
     stored: Records
     """All records of the results folder."""
 
@@ -54,14 +54,14 @@ def execute(
     plan: Plan | None = None,
     wanted: Wanted | None = None,
 ) -> Done:
-    """Run the cells of a request that have no result, keep their records, and collect all of them.
+    """Run the cells of a request that have no result, store their records, and collect the records of all.
 
     `objects` are the parts that a program passes and `digests` hash their content (`NamedFiles`).
     No cell begins after the time `until`, of `time.monotonic`.
     `warn` receives warnings, `inform` other messages; `quiet` shows no progress.
     `after` is called at the end, also of an interrupted run. `work` runs one cell in place of the runner.
     `plan` replaces the cells that the request names. A cell that is not `wanted` when its turn comes is left
-    out. Raises UserError where nothing can run.
+    out. Raises UserError if nothing can run.
     """
     with user_objects(objects or {}):
         if plan is None:
@@ -104,11 +104,11 @@ def execute(
     return Done(plan, found, failures, missing, records)
 
 
-# What needs torch is imported where a cell is to run: a finished table is shown without it.
+# Modules that need torch are imported only to run a cell, so that a finished table is shown without torch.
 
 
 def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[Skip]]:
-    """The cells with an available graph, and the missing graphs."""
+    """Return the cells with an available graph, and the missing graphs."""
     if not waiting:
         return [], []
     from fedsub.benchmark.execution.availability import keep_available
@@ -117,7 +117,7 @@ def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[
 
 
 def _runner(request: Request) -> RunCell:
-    """The function that runs one cell for this request."""
+    """Return the function that runs one cell for this request."""
     from fedsub.benchmark.execution.runner import attempt, debugged
 
     if request.engine == "flower":
@@ -135,7 +135,7 @@ def _runner(request: Request) -> RunCell:
 
 
 def _saving(request: Request, work: RunCell) -> RunCell:
-    """Wrap the work so that it saves the requested files."""
+    """Return the work, wrapped so that it saves the requested files."""
     if not request.save:
         return work
     from fedsub.benchmark.execution.artifacts import Saving
@@ -163,7 +163,7 @@ class WithObjects:
     work: Callable[..., Record]
 
     def __call__(self, cell: Cell, **beside: Any) -> Record:
-        """The cell's record."""
+        """Return the cell's record."""
         with user_objects(self.objects):
             return self.work(cell, **beside)
 
@@ -176,7 +176,7 @@ class WithObjects:
 def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
     import cloudpickle
 
-    # Made by the process that started this one, and passed by it.
+    # Unpickling is safe: the bytes come from the process that started this one.
     return WithObjects(cloudpickle.loads(objects), work)
 
 

@@ -55,22 +55,22 @@ from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
 DIVERGED = 1e5
-"""A loss of this much tells no more than that training diverged: 32 bits hold all below in a packed curve."""
+"""A loss of this size says only that training diverged; smaller ones fit in 32 bits in a packed curve."""
 
 
 class Hooks(TypedDict, total=False):
-    """Extras of a run that do not change the record's figures."""
+    """Optional arguments of a run that do not change the record's figures."""
 
     callbacks: Sequence[Callback]
     """Called after every round."""
     save: Saving
     """Writes files of the trained method."""
     checkpoints: Checkpoints | None
-    """Checkpoints to write, and to continue from."""
+    """Checkpoints to write and to continue from."""
 
 
 def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
-    """Run one cell; nothing outlives it but the record, what is saved, and a checkpoint.
+    """Run one cell; only its record, saved files and checkpoint remain afterwards.
 
     Raises UserError for bad input and for a run that diverges.
     """
@@ -86,7 +86,7 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
 
 @cache
 def _warm_up() -> None:
-    """Trigger torch's late imports and kernel compilation once per process, outside any cell's seconds."""
+    """Trigger torch's late imports and kernel compilation once per process, before any cell is timed."""
     keep_freed_memory()
     tiny = Cell(
         protocol="",
@@ -158,14 +158,14 @@ def record_of(
     privacy: str,
     extras: Mapping[str, Any],
 ) -> Record:
-    """The record of a run; `setup` are the seconds before its own, `share` is the core's share it had."""
+    """Make the record of a run; `setup`: seconds before the outcome's own, `share`: `Result.core_share`."""
     scores: list[float | None] = [round(100 * score, 4) for score in outcome.test_by_client]
     reported = dict(outcome.extras)
     by_round = reported.pop("by_round", {})
     result = Result(
         metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
-        # Of these seconds alone: callbacks, checkpoints and files saved beside may wait.
+        # Only over `seconds`: callbacks, checkpoints and saved files may wait for other things.
         core_share=None if share is None else round(share, 3),
         selected_round=outcome.selected_round,
         peak_memory_mb=peak_memory_mb(),
@@ -183,7 +183,7 @@ def record_of(
 
 
 def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Round], None] | None:
-    """The callback of the training loop after every round; None without callbacks."""
+    """Return the training loop's callback after every round; None without callbacks."""
     if not callbacks:
         return None
 
@@ -196,9 +196,9 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
 
 
 def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpack[Hooks]) -> Record:
-    """`run`, or another way to run a cell, with any exception turned into a failed record.
+    """Run a cell by `run`, or by `how`, and turn any exception into a failed record.
 
-    A record that could not be stored, as of a method that gives no numbers, is a failure too.
+    A record that could not be stored, as of a method that returns no numbers, is a failure too.
     """
     try:
         return (how or run)(cell, **hooks).reread()
@@ -210,13 +210,13 @@ def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpac
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # SystemExit too: a plug-in may not end the grid.
+        # Catches SystemExit too: a plug-in must not end the whole run.
         return failed(cell, f"{type(error).__name__}: {error}{_place(error)}", traceback.format_exc())
 
 
 def _place(error: BaseException) -> str:
-    """Place of an exception in user code, ` (FILE line N)`: the deepest line outside suite and libraries;
-    empty without one."""
+    """Return the place of an exception in user code, ` (FILE line N)`: the deepest line outside the benchmark
+    and libraries; empty if there is none."""
     aside = (sys.prefix, sys.base_prefix, *(str(ROOT / name) for name in (*SOURCES, "fedsub")), "<")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(aside)]
@@ -224,7 +224,7 @@ def _place(error: BaseException) -> str:
 
 
 def debugged(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
-    """`attempt`, with the debugger opened where the cell raises."""
+    """Run a cell as `attempt` does, but open the debugger where it raises."""
     try:
         return run(cell, **hooks).reread()
     except Exception as error:
@@ -236,20 +236,20 @@ def debugged(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
 
 
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
-    """The record of a failed cell."""
+    """Return the record of a failed cell."""
     failure = Failure(_printable(" ".join(error.split())), None if trace is None else _printable(trace))
     return Record(cell, failure, environment(cell.kernel, cell.device), commit())
 
 
 def _printable(text: str) -> str:
-    """`text` without halves of surrogate pairs, which no file takes."""
+    """Return `text` with lone surrogates escaped, which no file can store."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def prepare(cell: Cell) -> Dataset:
-    """The cell's graph, loaded and prepared as its protocol says.
+    """Return the cell's graph, loaded and prepared by the cell's settings.
 
-    Raises UserError if the graph cannot be had or read.
+    Raises UserError if the graph cannot be obtained or read.
     """
     dataset = whole = load(cell.dataset)
     if cell.largest_component:
@@ -273,12 +273,12 @@ def prepare(cell: Cell) -> Dataset:
 
 
 def is_own(cell: Cell) -> bool:
-    """Whether the cell's graph is a user's, not of the benchmark."""
+    """Whether the cell's graph is a user's, not one of the benchmark's."""
     return cell.dataset.name not in REGISTRY and cell.dataset.name not in GENERATORS
 
 
 def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
-    """Notes on what preparation changed in a user's graph."""
+    """Yield notes on what preparation changed in a user's graph."""
     if lost := whole.nodes - dataset.nodes:
         yield (
             f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
@@ -289,9 +289,9 @@ def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
-    """The cell's graph, its partition, and the federation.
+    """Return the cell's graph, its partition, and the federation.
 
-    Raises UserError if the graph cannot be had or divided.
+    Raises UserError if the graph cannot be obtained or partitioned.
     """
     dataset = weakened(prepare(cell), cell.class_edges_removed, cell.drawn_with)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
@@ -310,7 +310,7 @@ def _percent(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _over_clients(outcome: Outcome) -> dict[str, float]:
-    """The worst and the quartiles of the clients' scores by the main metric, clients without one aside."""
+    """Return the minimum and quartiles of the clients' main score; clients without a score are left out."""
     main, scores = next(iter(outcome.metrics)), np.array(outcome.test_by_client, dtype=float)
     scores = scores[~np.isnan(scores)]
     if not len(scores):
@@ -321,8 +321,8 @@ def _over_clients(outcome: Outcome) -> dict[str, float]:
 
 
 def _curve(name: str, values: Sequence[float]) -> list[float | None]:
-    """Scores in percent, to four decimals; costs besides to three significant digits. None for a loss of more
-    than DIVERGED."""
+    """Return scores in percent and losses with four decimals, bytes and seconds with three significant
+    digits. A loss above DIVERGED becomes None."""
     if name == "round":
         return list(values)
     if name in ("bytes", "seconds"):

@@ -49,11 +49,11 @@ def run_cells(
     quiet: bool = False,
     wanted: Wanted | None = None,
 ) -> list[Record]:
-    """Run and keep the cells; returns the records of those that failed.
+    """Run the cells and store their records; returns the records of those that failed.
 
-    `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`.
-    `callbacks` are called after every round in this process; `quiet` shows no progress; `wanted` is that of
-    `Queue`.
+    `estimate` weights the cells of the progress bar. No cell begins after the time `until`, of
+    `time.monotonic`. `callbacks` are called after every round in this process; `quiet` shows no progress;
+    `wanted` as in `Queue`.
     """
     failures: list[Record] = []
     if not cells:
@@ -85,7 +85,7 @@ def run_cells(
 
 
 def engine_for(request: Request, cells: int, memory: Memory) -> Engine:
-    """The engine that a request names; `memory` says what a cell is expected to take.
+    """Return the engine that a request names; `memory` returns a cell's expected memory.
 
     Raises UserError as `create_engine` does.
     """
@@ -104,8 +104,8 @@ def engine_for(request: Request, cells: int, memory: Memory) -> Engine:
 def run_queue(
     engine: Engine, work: RunCell, queue: Queue, records: Records, request: Request
 ) -> Generator[Record]:
-    """Run and keep what the queue hands out; yields what counts of every cell. To be closed, which stops the
-    engine."""
+    """Run the queue's cells and store their records; yields each cell's valid record. Closing the generator
+    stops the engine."""
     while queue.is_open():
         made_now = engine.map(work, queue, failed)
         try:
@@ -140,9 +140,9 @@ def _with_callbacks(
 
 
 def keep(records: Records, record: Record, request: Request) -> Record:
-    """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
-    counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
-    raise StoreError that says where."""
+    """Append the record; returns it, or a failure if the record cannot be stored. After a success, remove the
+    checkpoint. If the file cannot be written, write the record elsewhere and raise a StoreError that says
+    where."""
     try:
         records.append(kept(record), replace=request.rerun)
     except StoreError as error:
@@ -154,7 +154,7 @@ def keep(records: Records, record: Record, request: Request) -> Record:
         raise StoreError(f"{error} (the record at hand is kept in {refuge})") from error
     except UserError as error:
         if record.status == FAILED_RECORD:
-            # Not even the failure: it is said, and its cell runs again next time.
+            # Not even the failure can be stored: it is only reported, and its cell runs again next time.
             return record
         return keep(records, failed(record.cell, f"its record cannot be stored: {error}"), request)
     if record.status == OK_RECORD:

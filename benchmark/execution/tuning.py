@@ -1,4 +1,4 @@
-"""Searches run: both rungs, each method on each block within the same cap of core-seconds."""
+"""Running searches: both rungs, with the same cap of core-seconds for every method on a block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedsub.datasets.extras import needed
 from fedsub.datasets.plugins import user_objects
 
 FIRST = 0.5
-"""Share of the cap that the first rung may take."""
+"""Share of the cap that the first rung may use."""
 REFERENCE = "fedavg"
 
 
@@ -34,13 +34,13 @@ class Tuned:
     searches: Sequence[Search]
     records: Records
     caps: Mapping[Block, float]
-    """Core-seconds of a method's search; infinite without a cap."""
+    """Block → maximum core-seconds of a method's search there; infinite without a cap."""
 
 
 def plan_searches(
     request: Request, digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[list[Search], list[Cell], tuple[Skip, ...]]:
-    """The searches that a request asks for, the reference's cell on each block, and what cannot be run.
+    """Return a request's searches, the cell of REFERENCE on each block, and what cannot be run.
 
     Raises UserError as `make_plan` does.
     """
@@ -54,11 +54,11 @@ def plan_searches(
 
 
 def tune(request: Request, digests: Any = None, sampler: Any = None, **how: Any) -> Tuned:
-    """Run the searches that a request asks for. `how` are further arguments of `execute`.
+    """Run the searches of a request. `how` are further arguments of `execute`.
 
-    A trial begins as long as its method has core-seconds left on the block: half of the cap in the first
-    rung, all of it in the second. Trial 0 always runs in the first. An Optuna `sampler` chooses the trials
-    after it, each when it knows the scores of those before. Raises UserError as `execute` does.
+    A trial starts while its method has core-seconds left on the block: half of the cap in the first rung, the
+    whole cap in the second. Trial 0 always runs in the first rung. An Optuna `sampler` chooses each further
+    trial when it knows the scores of the trials before. Raises UserError as `execute` does.
     """
     with user_objects(how.get("objects") or {}):
         searches, references, skipped = plan_searches(request, digests)
@@ -70,7 +70,7 @@ def tune(request: Request, digests: Any = None, sampler: Any = None, **how: Any)
 def run_searches(
     request: Request, searches: Sequence[Search], references: Sequence[Cell], sampler: Any = None, **how: Any
 ) -> Tuned:
-    """Run these searches. See `tune`."""
+    """Run these searches; see `tune`."""
 
     def run(cells: Iterable[Cell], wanted: Wanted | None = None) -> Records:
         return execute(request, plan=Plan(tuple(cells), ()), wanted=wanted, **how).stored
@@ -82,7 +82,7 @@ def run_searches(
             caps[cell.block] = request.cap * sum(record.core_seconds.values())
 
     def run_first(searches: Sequence[Search]) -> Records:
-        # Trial by trial, so that a run that is cut short has begun all searches alike.
+        # One trial of every search at a time, so that an interrupted run has advanced all searches equally.
         first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
         always = {each.short(0).key for each in searches}
         return run(
@@ -111,9 +111,9 @@ def run_searches(
 def _chosen_by(
     sampler: Any, request: Request, searches: Sequence[Search], run: Callable[[Sequence[Search]], Records]
 ) -> list[Search]:
-    """The searches with trials that copies of an Optuna sampler choose, one at a time in each.
+    """Return the searches with trials chosen by copies of an Optuna sampler, one trial at a time in each.
 
-    Raises UserError for another sampler.
+    Raises UserError for a sampler that is not Optuna's.
     """
     optuna = needed("optuna", "optuna", "sampler")
     if not isinstance(sampler, optuna.samplers.BaseSampler):
@@ -135,6 +135,6 @@ def _chosen_by(
 
 
 def _in_turn(lists: Iterable[Iterable[Cell]]) -> Iterator[Cell]:
-    """The first of every list, then the second of every list, and so on."""
+    """Yield the first cell of every list, then the second of every list, and so on."""
     for row in zip_longest(*lists):
         yield from (cell for cell in row if cell is not None)

@@ -25,34 +25,34 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 
 CURVE_TOLERANCE = 6e-5
-"""Half of the last digit that a stored curve keeps, and a little for how it was rounded."""
+"""Half of the last digit of a stored curve, and a little more for how it was rounded."""
 SCORE_TOLERANCE = 2.0
-"""Points between scores of one cell whose sums are rounded otherwise. Of 20 runs with the oldest instructions
-of torch and MKL in place of the newest 14 agreed to the digit, and of 96 records of twelve methods made by
-earlier code (run again at cae824d) 91; the largest change of a score was 0.48."""
+"""Points by which a cell's scores may move if its sums are rounded differently. Of 20 runs with the oldest
+instructions of torch and MKL in place of the newest, 14 agreed to the digit. Of 96 records of twelve methods
+made by earlier code (run again at cae824d), 91 agreed; the largest change of a score was 0.48."""
 FEW_NODES, FEW_TOLERANCE = ("minority_accuracy", "macro_f1"), 6.0
-"""Scores in which nodes of rare classes decide, and the points by which they may move: of FedLap on Chameleon
-with ten clients, seed 1, the 119 minority nodes moved by 3.8 while all nodes moved by 1.0 (run again at
-989b87e, of 7693513, losses within 0.0001 for 49 rounds). Every score may, where validation selects another
-round: of FedIIH on Chameleon-filtered, Louvain clients, seed 1, losses are equal for 41 rounds, round 82 is
-selected in place of 94, and the clients' own best rounds give 37.9 in place of 34.2."""
+"""Scores that depend on nodes of rare classes, and the points by which they may move. FedLap on Chameleon,
+ten clients, seed 1: the score of the 119 minority nodes moved by 3.8, that of all nodes by 1.0 (run again at
+989b87e, of 7693513, losses within 0.0001 for 49 rounds). Every score may move so if validation selects
+another round. FedIIH on Chameleon-filtered, Louvain clients, seed 1: losses are equal for 41 rounds, round 82
+is selected in place of 94, and the clients' own best rounds give 37.9 in place of 34.2."""
 SMALL = 1000
-"""Nodes that clients hold, below which every score may move by FEW_TOLERANCE: four of some 350 test nodes are
-a point. Scores of the last round of FedAdagrad and AdaFGL on Chameleon-filtered (890 nodes, Louvain clients,
-seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). Chosen after these were seen."""
+"""Number of all clients' nodes below which every score may move by FEW_TOLERANCE: four of some 350 test nodes
+are a point. Scores of the last round of FedAdagrad and AdaFGL on Chameleon-filtered (890 nodes, Louvain
+clients, seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). Chosen after these were seen."""
 OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
-"""How scores of one client or two end. One node of a client with 40 moves them by more than
-SCORE_TOLERANCE, so that they are compared only where all must agree to the digit."""
+"""Suffixes of scores of one or two clients. One node of a client with 40 moves them by more than
+SCORE_TOLERANCE, so they are compared only if all figures must agree to the digit."""
 START_TOLERANCE = 0.01
-"""Of the loss in the first rounds, relatively: rounding has not moved it yet, another computation has."""
+"""Relative tolerance of the loss in the first rounds: rounding has not moved it yet, other code has."""
 SET_UP = "generated_neighbours"
-"""What a trained generator adds to the graphs before the first round, a rounding that falls one way or the
-other. On fedpub-fig1, seed 1, it is 4,434, 4,430 and 4,436 under three settings of MKL_CBWR and the first
-loss 0.2892, 0.3083 and 0.2750; rerun on one machine both repeat to the digit."""
+"""Number of neighbours that a trained generator adds before the first round; it depends on rounding. On
+fedpub-fig1, seed 1, it is 4,434, 4,430 and 4,436 under three settings of MKL_CBWR and the first loss 0.2892,
+0.3083 and 0.2750; rerun on one machine both repeat to the digit."""
 FIRST_ROUNDS = 5
-"""Last round that counts as one of the first; some tables evaluate less often."""
+"""Last of the first rounds; some tables evaluate less often than that."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
-"""Settings that must be equal for figures to be equal to the digit."""
+"""Entries of the environment that must be equal for figures to be equal to the digit."""
 CHANGED = "of a user's files that have changed since"
 HANDED_OVER = "of an edited method, or of what was handed over from Python"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
@@ -69,15 +69,14 @@ def draw(
     passed_over: Counter[str] | None = None,
     places: Places = MappingProxyType({}),
 ) -> list[Record]:
-    """At most `count` successes of the results folder, of any table or of those named, that can be run here
-    and took at most `max_seconds`, of those that are `chosen`: every method in turn, and by chance, but the
-    same each time.
+    """Draw at most `count` successes that can be run here and took at most `max_seconds`.
 
-    Code that a record names by its path, or at its place in a bundle (`places`), runs only with `trust`.
-    Reasons why records could not be drawn are counted in `passed_over`.
+    `tables` and `chosen` restrict the records. Methods take turns; the draw is random but the same each time.
+    Code that a record names by its path, or by its path in a bundle (`places`), runs only with `trust`.
+    `passed_over` counts the reasons why records could not be drawn.
 
-    Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
-    present code must give it (`outdated_parts`).
+    Raises UserError if no record can be drawn. Its graph and its unchanged user-supplied files must be
+    available, and its versions must be the present ones.
     """
     every = [relocated(record, places) for record in stored.of_tables(tables)]
     if not every:
@@ -112,7 +111,7 @@ def draw(
 
 
 def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
-    """Why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
+    """Return why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
     if (code := code_of(cell)) and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
@@ -131,12 +130,12 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A record beside a new run of its cell."""
+    """Comparison of a record with a new run of its cell."""
 
     record: Record
-    """The stored one."""
+    """The stored record."""
     alike: bool
-    """Whether processor, versions and code are those of the record."""
+    """Whether processor, versions and code are the same as in the record."""
     to_the_digit: bool
     """Whether every figure is unchanged."""
     differences: tuple[str, ...]
@@ -144,14 +143,14 @@ class Comparison:
 
 
 def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Comparison]:
-    """Run the records' cells again and compare every figure that a record holds but times and memory.
+    """Run the records' cells again and compare every figure of a record except times and memory.
 
-    Figures must agree to the digit where processor, versions and the code of graphs and methods are those of
-    the record. Otherwise a sum may be put in another order and round otherwise, which training amplifies:
-    then scores, but for OF_ONE_CLIENT, must agree to within SCORE_TOLERANCE; those of FEW_NODES, and all on
-    SMALL graphs or where another round is selected, to within FEW_TOLERANCE; and the loss of the first
-    rounds, where SET_UP is as it was, to within START_TOLERANCE. Code that gives other numbers for another
-    reason raises its version, and its earlier records are not drawn.
+    Figures must agree to the digit if processor, versions and the code of graphs and methods are the same.
+    Otherwise sums may be ordered and rounded differently, which training amplifies. Then scores, except
+    OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, and all scores on SMALL graphs or if another
+    round is selected, must agree within FEW_TOLERANCE. The loss of the first rounds must agree within
+    START_TOLERANCE if SET_UP is unchanged. Code that changes results for another reason must raise its
+    version, and its earlier records are not drawn.
     """
     before = {record.key: record for record in records}
     for again in engine.map(work, [record.cell for record in records], failed):
@@ -159,7 +158,7 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         alike = same_code(stored.commit, "datasets", "methods") and all(
             stored.environment.get(name) == again.environment.get(name) for name in _KIND
         )
-        # A label may hide what runs.
+        # A label may hide which code runs.
         name = " ".join([stored.cell.title, *code_of(stored.cell)])
         place = f"{name} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
         if again.status == FAILED:
@@ -182,8 +181,8 @@ def _unlike(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tup
         elif name in _OF_THE_RUN:
             continue
         elif isinstance(stored[name], dict):
-            # A method's own measurements of time and memory differ as the runner's do; what methods have
-            # learned to say since is not in the record.
+            # A method's own times and memory differ as the runner's do. Figures that the method reports only
+            # since the record was made are not compared.
             for key in stored[name]:
                 was, now = stored[name].get(key), again[name].get(key)
                 if was != now and not {"seconds", "memory"} & set(key.split("_")):
@@ -218,7 +217,7 @@ def _unlike_curves(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
         if len(curve) != len(other):
             yield f"length of the {name} curve", len(curve), len(other)
             continue
-        # Bytes have three digits there, in earlier records rounded twice; their total is compared exactly.
+        # A curve's bytes have three digits, rounded twice in old records; their total is compared exactly.
         share = 0.01 if name == "bytes" else 0.0
         for number, (was, now) in enumerate(zip(curve, other, strict=True), start=1):
             equal = was == now or (

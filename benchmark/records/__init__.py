@@ -1,1 +1,1 @@
-"""What came out of runs, and where it is kept."""
+"""Records of runs and their files."""

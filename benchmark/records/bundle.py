@@ -1,12 +1,12 @@
-"""A study in one .zip: its records, tables, and the user's files behind them, for others to verify.
+"""Bundles: a study's records, tables and user's files in one .zip, for others to verify.
 
     results/   a results folder with the records
     tables/    the .toml files of tables
-    parts/     DIGEST/PART/…: files of methods, graphs, partitions and splits, found by content
-    bundle.json: versions, and which file is which part
+    parts/     DIGEST/PART/…: files of methods, graphs, partitions and splits, by digest of their content
+    bundle.json: versions, and the file of each part
 
-What is read from a bundle is not trusted: names are checked, sizes limited, and a part counts for a record
-only if its content has the digest that the record holds.
+A bundle's content is not trusted: names are checked, sizes are limited, and a part is used for a record only
+if its content has the digest in the record.
 """
 
 from __future__ import annotations
@@ -31,19 +31,18 @@ from fedsub.datasets.files import written_atomically
 
 MANIFEST = "bundle.json"
 LARGEST = 2**31
-"""Bytes that a bundle may hold unpacked."""
+"""Maximum bytes of an unpacked bundle."""
 _NAME = re.compile(rf"{re.escape(MANIFEST)}|(results|tables|parts)(/(?!\.)[\w.+-]+)+", re.ASCII)
 
 Places = Mapping[str, Mapping[str, Path]]
-"""`Cell.files` → part → where it lies."""
+"""`Cell.files` → part → its path."""
 
 
 def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
-    """Write a bundle of the records of all tables, or of those named; a .toml file among them is put in.
+    """Write a bundle of the records of all tables or of the named `tables`; .toml files among them are added.
 
-    Returns a sentence for each file with unreadable records, and each state of a user's files that could not
-    be found.
-    Raises UserError if there are no records, and StoreError if a file cannot be read or written.
+    Returns a sentence for each file with unreadable records and for each state of a user's files that was not
+    found. Raises UserError if there are no records, and StoreError if a file cannot be read or written.
     """
     stored = Records(results)
     records = stored.of_tables(tables)
@@ -88,10 +87,10 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
 
 
 def unpack(path: Path, folder: Path) -> Places:
-    """Unpack a bundle into an empty folder; its records then lie in `results` there.
+    """Unpack a bundle into an empty folder; its records are then in the subfolder `results`.
 
-    Raises UserError for a file that is no bundle, holds a name that could lead out of the folder, or more
-    than LARGEST bytes.
+    Raises UserError for a file that is no bundle, holds a name that could lead out of the folder, or holds
+    more than LARGEST bytes.
     """
     try:
         with explained_to_user("read", path), ZipFile(path) as archive:
@@ -118,7 +117,7 @@ def unpack(path: Path, folder: Path) -> Places:
 
 
 def relocated(record: Record, places: Places) -> Record:
-    """The record with the paths of its parts in a bundle; whoever runs it compares their digest."""
+    """Return the record with its parts' paths in a bundle; their digests are compared when it is run."""
     if record.cell.files not in places:
         return record
     found = places[record.cell.files]

@@ -1,11 +1,11 @@
-"""Curves on disk, apart from the records: appended while cells run, packed into Parquet to be kept.
+"""Curves on disk, in files of their own: appended while cells run, packed into Parquet for storage.
 
-    curves/GRAPH.jsonl      one line a curve: `{"id": …, "round": […], "test": […], …}`
-    curves/GRAPH.parquet    one row a curve, the same in columns: `pandas.read_parquet` reads it
+    curves/GRAPH.jsonl      one line per curve: `{"id": …, "round": […], "test": […], …}`
+    curves/GRAPH.parquet    one row per curve, the same in columns: `pandas.read_parquet` reads it
 
-The id is the start of the SHA-256 of the content. What a method reports of every round has columns
-`by_round.NAME`, the clients' scores `by_client.test`. In Parquet a column of whole numbers other than `round`
-is in ten-thousandths: `pandas.read_parquet(path).test / 10_000` are scores in percent.
+The id is the start of the SHA-256 of the content. A method's figures per round are in columns
+`by_round.NAME`, the clients' scores in `by_client.test`. In Parquet, integer columns other than `round` are
+in ten-thousandths: `pandas.read_parquet(path).test / 10_000` are scores in percent.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fedsub.datasets.files import write_atomically
 ID_LENGTH = 12
 CURVE, ROUND = "curve", "round"
 SCALE = 10_000.0
-"""In how many parts of one a packed column counts."""
+"""Factor from a score to its packed integer."""
 LEVEL = 19
-"""Of zstd: files are written once for a piece of work and kept in git."""
+"""Compression level of zstd, high because files are written rarely and kept in git."""
 
 
 class Lazy(Mapping[str, list[float | None]]):
-    """A mapping that is read when it is first asked for."""
+    """A mapping that is read at its first use."""
 
     def __init__(self, read: Callable[[], Series]) -> None:
         self._read = read
@@ -55,7 +55,7 @@ class Lazy(Mapping[str, list[float | None]]):
 
 
 def content_id(values: Mapping[str, Any]) -> str:
-    """Content hash of what stands once in a file."""
+    """Return the content hash by which a file refers to shared values."""
     return hashlib.sha256(to_json(dict(sorted(values.items()))).encode()).hexdigest()[:ID_LENGTH]
 
 
@@ -70,9 +70,9 @@ class Curves:
         self._state: tuple[int, ...] = ()
 
     def get(self, name: str) -> Series:
-        """A curve by its id, and what else lies apart under the names of columns.
+        """Return the series stored under an id, by column name: the curve and the columns described above.
 
-        Raises UserError if it cannot be read, or is not there.
+        Raises UserError if they cannot be read or do not exist.
         """
         if name not in self._lines and name not in self._packed:
             self.refresh()
@@ -87,7 +87,7 @@ class Curves:
         return series
 
     def refresh(self) -> None:
-        """Take in what other processes wrote."""
+        """Read what other processes wrote."""
         self._file.refresh()
         found = self._path.stat() if self._path.exists() else None
         state = () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -95,14 +95,14 @@ class Curves:
             self._packed, self._state = _Packed(self._path if state else None), state
 
     def add(self, name: str, series: Series) -> None:
-        """Append a curve and sync it to disk, unless a line holds it; packed ones are not looked at."""
+        """Append a curve and sync it to disk, unless a line already holds it; packed ones are not checked."""
         self._file.refresh()
         if name not in self._lines:
             with self._file.locked() as write:
                 write([to_json({"id": name, **series})])
 
     def pack(self, kept: Sequence[str]) -> None:
-        """Write the curves of these ids into the Parquet file and remove all others; nobody may append
+        """Write the curves of these ids into the Parquet file and remove all others. No process may append
         meanwhile."""
         self.refresh()
         found = {name: self.get(name) for name in kept if name in self._lines or name in self._packed}
@@ -134,7 +134,7 @@ class _Packed:
             for name in table.column_names:
                 if name != "id":
                     self._columns[name] = table[name].combine_chunks()
-                    # A column of anything but lists has none: the file holds no curves.
+                    # Only columns of lists have offsets; a file with another column holds no curves.
                     _ = self._columns[name].offsets
         except (ArrowException, AttributeError, KeyError) as error:
             raise UserError(f"{path} holds no curves: get the file again from a backup ({error})") from error
@@ -153,7 +153,7 @@ class _Packed:
 
 
 def _numbers(name: str, values: Any) -> list[float | None]:
-    """A list of a packed column."""
+    """Return one list of a packed column, unscaled."""
     from pyarrow import compute, types
 
     if name == ROUND or not types.is_integer(values.type):
@@ -162,7 +162,7 @@ def _numbers(name: str, values: Any) -> list[float | None]:
 
 
 def _parquet(curves: Mapping[str, Series]) -> bytes:
-    """The content of a Parquet file."""
+    """Return the content of a Parquet file."""
     import pyarrow
     from pyarrow import parquet
 
@@ -177,7 +177,7 @@ def _parquet(curves: Mapping[str, Series]) -> bytes:
         compression="zstd",
         compression_level=LEVEL,
         use_dictionary=False,
-        # Of small numbers the upper bytes are alike, and compress best together.
+        # The upper bytes of small numbers are alike and compress best together.
         use_byte_stream_split=[
             f"{name}.list.element"
             for name, column in columns.items()
@@ -190,7 +190,7 @@ def _parquet(curves: Mapping[str, Series]) -> bytes:
 
 
 def _whole(values: Sequence[list[float | None] | None]) -> Any:
-    """A column of lists of ten-thousandths, in 32 bits where they suffice; as it is if that is not exact."""
+    """Column of lists in ten-thousandths, in 32 bits if they suffice; unscaled if scaling is inexact."""
     import pyarrow
     from pyarrow import compute
 
@@ -204,7 +204,7 @@ def _whole(values: Sequence[list[float | None] | None]) -> Any:
 
 
 def series_of(**parts: Series) -> Series:
-    """The fields of a result that lie apart, under the names of columns."""
+    """Return the fields of a result that are stored apart, by column name."""
     return {
         name if part == CURVE else f"{part}.{name}": values
         for part, series in parts.items()
@@ -213,7 +213,7 @@ def series_of(**parts: Series) -> Series:
 
 
 def part_of(series: Series, part: str) -> Series:
-    """One field of `series_of`."""
+    """Return one field of a result from the columns of `series_of`."""
     found = {}
     for column, values in series.items():
         at, dot, name = column.partition(".")

@@ -1,7 +1,7 @@
 """All records of a results folder; a table is a query over them.
 
-One record holds one piece of work, whichever tables ask for it. It names the table for which it was run, so
-that what lies beside that table's grid is shown there too.
+One record holds one run, however many tables request it. It names the table for which it was run, so that
+runs outside that table's grid are shown there too.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fedsub.datasets.lock import locked
 from fedsub.datasets.options import Spec
 
 TRIALS = "trials"
-"""Under which table's name the records of searches are kept."""
+"""Name of the table under which the records of searches are kept."""
 SEARCH_SEEDS = (1000, 1001)
-"""Draws of the data for searches alone, the first rung on the first of them; of their records little is kept
-(`search.kept`), so that no other table shows them."""
+"""Seeds of the data for searches only; the first rung uses the first. Their records keep few fields
+(`search.kept`), so no other table shows them."""
 LEAST = 6
-"""Letters of a key that name a record, if no other begins so."""
+"""Minimum length of a key's prefix that names a record."""
 
 
 class Records:
-    """The records of a results folder. A graph's file is read when it is first asked for; raises StoreError
-    then if it cannot be."""
+    """The records of a results folder. A graph's file is read at its first use; this raises StoreError if the
+    file cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,20 +43,20 @@ class Records:
         return any((self.folder / "runs").glob("*.jsonl"))
 
     def get(self, cell: Cell) -> Record | None:
-        """The record of a cell, labelled as the cell is; see `Store.get`."""
+        """Return the record of a cell, with this cell's label; see `Store.get`."""
         record = self._store(cell).get(cell.key, cell.further_metrics)
         return None if record is None else _labelled(record, cell)
 
     def done(self, cell: Cell) -> bool:
-        """Whether a success answers the cell."""
+        """Whether the cell has a successful record."""
         return self._store(cell).done(cell.key, cell.further_metrics)
 
     def runs(self, cell: Cell) -> int:
-        """How many records there are of a cell, failures too."""
+        """Return the number of records of a cell, failures included."""
         return self._store(cell).runs(cell.key)
 
     def every(self) -> Iterator[Record]:
-        """The record that counts of every key, graph after graph, also where a file was copied."""
+        """Yield the valid record of every key, graph by graph, once even if a file was copied."""
         found: dict[str, Record] = {}
         for record in (record for store in self._all() for record in store.records()):
             if found.setdefault(record.key, record).status != OK == record.status:
@@ -64,20 +64,20 @@ class Records:
         yield from found.values()
 
     def holds(self, graph: str) -> bool:
-        """Whether there is a file of records of a graph, whatever its options."""
+        """Whether there is a file of records of a graph, with any options."""
         return (self.folder / "runs" / f"{file_of(Spec(graph))}.jsonl").exists()
 
     def of_graph(self, cell: Cell) -> list[Record]:
-        """Those in the file of a cell's graph."""
+        """Return the records in the file of a cell's graph."""
         return self._store(cell).records()
 
     def tables(self) -> list[str]:
-        """The names of the tables for which anything was run."""
+        """Return the names of the tables for which a cell was run."""
         return sorted({name for store in self._all() for name in store.tables()})
 
     def of_table(self, name: str, cells: Iterable[Cell] = ()) -> list[Record]:
-        """The records of a table in any seed but those of searches: of its `cells`, and of what was run for
-        it beside them."""
+        """Return the records of a table: those of its `cells` and those run for it beside them, in every
+        seed. Seeds of searches are left out unless the table is TRIALS."""
         groups = {cell.group: cell for cell in cells}
         for store in self._all():
             groups = {cell.group: cell for cell in store.run_for(name)} | groups
@@ -91,13 +91,13 @@ class Records:
         return [*{record.key: record for record in found if record is not None}.values()]
 
     def of_tables(self, tables: Sequence[str]) -> list[Record]:
-        """The records of these tables, names or .toml files; of all without any. Raises UserError for a table
-        that there is not, and as `load_protocol` does."""
+        """Return the records of these tables (names or .toml files), or all records if `tables` is empty.
+        Raises UserError for an unknown table, and as `load_protocol` does."""
         if not tables:
             return [*self.every()]
         found: list[Record] = []
         for table in tables:
-            # Of a table whose file is gone there is what was run for it.
+            # A table whose file is gone still has the records that were run for it.
             is_known = table in names() or Path(table).is_file()
             if not is_known and table_name(table) not in self.tables():
                 raise unknown("table in the records", table, self.tables())
@@ -120,17 +120,17 @@ class Records:
             store.pack()
 
     def warnings(self) -> list[str]:
-        """A sentence on every file in which something could not be read so far."""
+        """Return a sentence on every file that had unreadable content so far."""
         return [warning for _, store in sorted(self._stores.items()) if (warning := store.warning)]
 
     def refresh(self) -> None:
-        """Take in what was written meanwhile, here or by other processes."""
+        """Read what was written meanwhile, by this or other processes."""
         for store in self._stores.values():
             store.refresh()
         self._peaks.clear()
 
     def peak_memory(self, cell: Cell) -> float:
-        """The most MiB that a run of the cell's method on its graph has taken before; 0 if none has."""
+        """Peak memory in MiB over the runs of the cell's method on its graph; 0 if there are none."""
         wanted = (cell.dataset.text, cell.method)
         if wanted not in self._peaks:
             same = (
@@ -142,11 +142,11 @@ class Records:
         return self._peaks[wanted]
 
     def _seeds(self, cell: Cell) -> list[int]:
-        """The seeds of which there are records of a cell."""
+        """Return the seeds for which a cell has records."""
         store, drawn_once = self._store(cell), cell.data_seed
         found = store.seeds(cell.group)
         if drawn_once >= 0 and store.runs(cell.with_seed(drawn_once).key):
-            # With the seed of its draw such a cell is one that draws with its own.
+            # A cell with seed = data_seed has the key of a cell without data_seed, which is in another group.
             found = found | {drawn_once}
         return sorted(found)
 
@@ -164,7 +164,7 @@ class Records:
 
 
 def distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells, each piece of work once, with what any of them scores besides."""
+    """Return the cells, each key once, with the further metrics of all cells of that key."""
     found: dict[str, Cell] = {}
     for cell in cells:
         first = found.setdefault(cell.key, cell)
@@ -175,7 +175,7 @@ def distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _labelled(record: Record, cell: Cell) -> Record:
-    """The record as one of an equal cell."""
+    """Return the record as one of `cell`, an equal cell."""
     made = record.cell
     if made.further_metrics != cell.further_metrics or made.paths != cell.paths:
         cell = replace(cell, further_metrics=made.further_metrics, paths=made.paths)
@@ -183,10 +183,10 @@ def _labelled(record: Record, cell: Cell) -> Record:
 
 
 def forget(results: Path, keys: Collection[str]) -> list[Record]:
-    """Take every line of the records with these keys out of the folder; returns the records.
+    """Remove every line of the records with these keys from the folder; returns the records.
 
-    A key may be cut short to its first six letters or more. Raises UserError if no record or several have it,
-    and StoreError if a file cannot be read or written; nothing is taken out then.
+    A key may be shortened to its first six letters or more. Raises UserError, before it removes anything, if
+    not exactly one record has a key. Raises StoreError if a file cannot be read or written.
     """
     held = {record.key: record for record in Records(results).every()}
     if not held:
@@ -207,7 +207,7 @@ def forget(results: Path, keys: Collection[str]) -> list[Record]:
 
 
 def _remove(path: Path, keys: Collection[str]) -> None:
-    """Write the file anew without the lines of these keys; all others stay as they are."""
+    """Rewrite the file without the lines of these keys; other lines stay unchanged."""
     if not keys:
         return
     with explained_to_user("write", path), locked(Path(f"{path}.lock")):

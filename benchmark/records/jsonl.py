@@ -1,7 +1,7 @@
-"""An append-only file of JSON lines, safe against crashes and company.
+"""An append-only file of JSON lines, safe against crashes and concurrent writers.
 
-Lines are written and synced under a lock before they count. A process killed in mid-line leaves a torn
-tail, which the next writer removes: only what was being written then can be lost.
+Lines are written and synced under a lock. A process killed in mid-line leaves a torn tail, which the next
+writer removes: only the lines being written at that time can be lost.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.lock import locked
 
 _REMEMBERED = 2**15
-"""Bytes before the place read up to, more than a line has: they tell a file that was replaced from one that
-grew."""
+"""Bytes kept from before the read position, more than a line has. They show whether a file grew or was
+replaced."""
 
 
 class JsonLines:
-    """One file; every complete line is handed to `take` once, in order, as it is found.
+    """One file; every complete line is passed to `take` once, in order.
 
-    `take` gets a line that is not blank and says whether it has use for it; `forget` is called where someone
-    cut or replaced the file, before it is read afresh. Operations raise OSError as the file system does.
+    `take` gets each line that is not blank and returns whether it could use it. `forget` is called before a
+    cut or replaced file is read again from its start. Operations raise OSError as the file system does.
     """
 
     def __init__(
@@ -31,20 +31,20 @@ class JsonLines:
     ) -> None:
         self.path = path
         self.unreadable: list[int] = []
-        """Numbers of the complete lines that are of no use; they are left in place and passed over."""
+        """Numbers of the complete lines that `take` could not use; they stay in the file and are skipped."""
         self.line = 0
-        """Number, from 1, of the line that was handed over last."""
+        """Number, from 1, of the line that was passed to `take` last."""
         self._complete = 0
-        """How many complete lines were read."""
+        """Number of complete lines read."""
         self._take = take
         self._forget = forget
         self._read_to = 0
         self._before = b""
-        """The last bytes that were read, up to `_read_to`."""
+        """The last bytes read, up to `_read_to`; at most `_REMEMBERED`."""
         self._identity: tuple[int, int] | None = None
 
     def refresh(self) -> None:
-        """Take in what was written since the file was last read; makes nothing where there is none."""
+        """Read what was written since the last read; a missing file is not created."""
         if self.path.parent.is_dir() and self.path.exists():
             descriptor = os.open(self.path, os.O_RDONLY)
             try:
@@ -54,9 +54,9 @@ class JsonLines:
 
     @contextmanager
     def locked(self) -> Iterator[Callable[[Iterable[str]], None]]:
-        """Hold the file alone, read up to its end; gives the function that appends lines.
+        """Lock the file and read it to its end; yields the function that appends lines.
 
-        It writes the lines together and syncs them; where that fails the file is as it was.
+        The function writes all lines at once and syncs them; if that fails, the file is unchanged.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(Path(f"{self.path}.lock")):
@@ -81,7 +81,7 @@ class JsonLines:
     def _refresh(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         size, identity = found.st_size, (found.st_dev, found.st_ino)
-        # A new file may have the number of the one that it replaced: the bytes tell.
+        # A new file may reuse the inode of the file that it replaced, so the bytes are compared too.
         before = _read(descriptor, self._read_to - len(self._before), self._read_to)
         if identity != self._identity or before != self._before:
             if self._identity is not None:
@@ -89,7 +89,7 @@ class JsonLines:
             self._identity, self._before = identity, b""
             self._read_to = self._complete = 0
             self.unreadable = []
-        # The tail may be torn, or a line that another process is just writing.
+        # The tail may be torn, or another process may still be writing it.
         content = _read(descriptor, self._read_to, size)
         *complete, tail = content.split(b"\n")
         self._read_to += len(content) - len(tail)
@@ -101,13 +101,13 @@ class JsonLines:
                 self.unreadable.append(number)
         self._complete += len(complete)
         if parse_line(tail) is not None:
-            # A line that lacks only its line end is whole; it is read again with it.
+            # A line without its line end is already valid; it is read again once the line end is there.
             self.line = self._complete + 1
             self._take(tail)
 
 
 def _repair_tail(descriptor: int) -> None:
-    """Complete a last line that lacks only its line end; remove one that is torn."""
+    """Add the line end to a last line that lacks only that; remove a torn last line."""
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return

@@ -1,5 +1,5 @@
-"""Append-only files of which the latest line of a key counts; one of them, `results/verified.jsonl`, says who
-ran stored records again without a difference (`verify --by`).
+"""Append-only files in which the latest line of a key is valid. One of them, `results/verified.jsonl`, lists
+who reproduced stored records without a difference (`verify --by`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "verified.jsonl"
 
 
 class Latest(Generic[Kind]):
-    """Lines of one type; others are passed over. Raises StoreError where the file cannot be used."""
+    """Lines of one type; other lines are skipped. Raises StoreError if the file cannot be read or written."""
 
     def __init__(self, path: Path, kind: type[Kind], key: Callable[[Kind], Hashable]) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class Latest(Generic[Kind]):
         self._lines = JsonLines(path, self._take, self._found.clear)
 
     def values(self) -> list[Kind]:
-        """What counts, the latest last, with what other processes have added."""
+        """Return the valid values, the latest last, including those that other processes added."""
         with explained_to_user("read", self.path):
             self._lines.refresh()
         return [*self._found.values()]
@@ -45,7 +45,7 @@ class Latest(Generic[Kind]):
             value = msgspec.json.decode(line, type=self._kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
-        # It stands last, also where it was there before.
+        # Removing the key first moves a repeated key to the end.
         self._found.pop(self._key(value), None)
         self._found[self._key(value)] = value
         return True
@@ -67,7 +67,7 @@ def add_verified(results: Path, by: str, records: Iterable[Record]) -> None:
 
 
 def verified_by(results: Path) -> Mapping[str, frozenset[str]]:
-    """Key of a record → names of those who ran it again."""
+    """Key of a record → names of those who reproduced it."""
     found: dict[str, frozenset[str]] = {}
     for each in _verified(results).values():
         found[each.key] = found.get(each.key, frozenset()) | {each.by}

@@ -1,4 +1,4 @@
-"""What a cell gave: its result or its failure, and where it was made."""
+"""Records: a cell's result or failure, with the machine and commit that it was run on."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import OptionValue
 
 Series = Mapping[str, list[float | None]]
-"""Name → one value an evaluation or a round."""
+"""Name → one value per evaluation, round or client."""
 
 DIGITS = {"metrics": 7, "seconds": 4}
-"""Field → significant digits of its stored figures: one node of 100,000 moves a score's fifth."""
+"""Field → significant digits of its stored figures: one node in 100,000 changes a score's fifth digit."""
 OTHER_DIGITS = 10
-"""Of fields that DIGITS does not name: bytes are exact."""
+"""Significant digits of all other fields; enough to store bytes exactly."""
 DECIMALS = 7
-"""Decimals of a mean of stored scores; what lies below is rounding."""
+"""Decimals of a mean of stored scores; further digits are rounding errors."""
 OK, FAILED, STOPPED = "ok", "failed", "stopped"
 VALIDATION = "validation"
-"""The score by which rounds and hyper-parameters are chosen; a metric of records that keep no curve."""
+"""The score that selects rounds and hyper-parameters; stored as a metric in records without a curve."""
 ALONE = 0.9
-"""Share of a core below which a run was not alone on it: its seconds say nothing."""
+"""Share of a core below which a run shared the core with others, so that its seconds mean nothing."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a finished run."""
+    """The result of a finished run."""
 
     metrics: dict[str, float | None] = field(default_factory=dict)
     """Scores in percent at the selected round."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """setup, train and evaluate."""
+    """Wall-clock seconds of `setup`, `train` and `evaluate`."""
     core_share: float | None = None
-    """Processor seconds of the process over those on the clock: near 1 for one thread on a core of its own,
-    below ALONE on one that it shared. None in records from before it was taken."""
+    """Processor seconds of the process over wall-clock seconds: near 1 for one thread on a core of its own,
+    below ALONE on a shared core. None in old records, which did not measure it."""
     selected_round: int | None = None
     peak_memory_mb: float = 0.0
     bytes: dict[str, float] = field(default_factory=dict)
-    """up and down: per round, summed over clients; once: total of the one-off exchanges."""
+    """`up` and `down`: bytes per round, summed over clients; `once`: total of the one-off exchanges."""
     default_options: dict[str, OptionValue] = field(default_factory=dict)
-    """The method's options that the cell leaves at their default, as that was."""
+    """The method's options that the cell leaves at their defaults, as they were at the time of the run."""
     note: str = ""
     privacy: str = ""
-    """Why the method breaks privacy, or empty."""
+    """Why the method breaks privacy; empty if it does not."""
     partition_statistics: dict[str, float | None] = field(default_factory=dict)
     curve: Series = field(default_factory=dict)
     """Per evaluation: round, validation and test in percent, loss, and the bytes and seconds until then."""
     by_round: Series = field(default_factory=dict)
-    """What a method reports of every round, from 1."""
+    """A method's own figures for every round, from 1."""
     by_client: Series = field(default_factory=dict)
-    """test: score of every client in percent in the selected round, None without test nodes."""
+    """`test`: score of every client in percent in the selected round, None without test nodes."""
     extras: dict[str, Any] = field(default_factory=dict)
-    """What a method reports besides."""
+    """A method's other figures."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for curves that do not belong together."""
-        # Those of a stored record are read, and checked, when they are asked for.
+        """Raises UserError for curves of different lengths."""
+        # The curves of a stored record are read and checked at their first use.
         if isinstance(self.curve, dict):
             check_curve(self.curve)
 
 
 def check_curve(curve: Series) -> None:
-    """Raises UserError for curves that do not belong together."""
+    """Raises UserError for curves of different lengths, and for a test curve without rounds."""
     lengths = {len(values) for values in curve.values()}
     if len(lengths) > 1 or ("test" in curve and "round" not in curve):
         raise UserError("every curve must have one value a round, and rounds beside it")
@@ -82,14 +82,14 @@ class Failure:
     error: str
     """One sentence."""
     traceback: str | None = None
-    """Where it was raised, if that was not foreseen."""
+    """Traceback of an unexpected error, else None."""
     stopped: bool = False
     """Whether a callback ended the run, which is no failure."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A cell and what it gave."""
+    """A cell and its outcome."""
 
     cell: Cell
     outcome: Result | Failure
@@ -110,12 +110,12 @@ class Record:
 
     @property
     def error(self) -> str | None:
-        """Why the cell failed, if it did."""
+        """Why the cell failed; None if it did not."""
         return self.outcome.error if isinstance(self.outcome, Failure) else None
 
     @property
     def result(self) -> Result:
-        """The result; of a failed cell one that holds nothing."""
+        """The result; an empty one for a failed cell."""
         return Result() if isinstance(self.outcome, Failure) else self.outcome
 
     @property
@@ -125,13 +125,13 @@ class Record:
 
     @property
     def score(self) -> float | None:
-        """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
+        """The test score: the selection metric if the cell names one, else accuracy, else ROC-AUC."""
         named = self.cell.schedule.selection_metric or "accuracy"
         return self.result.metrics.get(named, self.result.metrics.get("roc_auc"))
 
     @property
     def validation(self) -> float | None:
-        """The validation score in the selected round, in percent; None of a failure."""
+        """The validation score in the selected round, in percent; None for a failure."""
         result = self.result
         if VALIDATION in result.metrics:
             return result.metrics[VALIDATION]
@@ -140,18 +140,18 @@ class Record:
 
     @property
     def core_seconds(self) -> dict[str, float]:
-        """`seconds`, in those of one core: what other processes took from the run is left out."""
+        """`seconds` as core-seconds: time that other processes took from the run is left out."""
         share = self.result.core_share
         cores = self.environment.get("threads", 1) if share is None else share
         return {part: seconds * cores for part, seconds in self.seconds.items()}
 
     @property
     def seconds_per_round(self) -> float:
-        """Training and evaluation, a round; 0 where no seconds are known."""
+        """Seconds of training and evaluation per round; 0 if no seconds are known."""
         seconds = self.seconds
         return float(seconds.get("train", 0.0) + seconds.get("evaluate", 0.0)) / max(self.rounds, 1)
 
-    # What pages ask for most, in one step.
+    # Shortcuts for the attributes that pages read most.
     backbone = property(attrgetter("cell.architecture.backbone"))
     rounds = property(attrgetter("cell.schedule.rounds"))
     metrics = property(attrgetter("result.metrics"))
@@ -163,7 +163,7 @@ class Record:
     privacy = property(attrgetter("result.privacy"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat and JSON-ready: key, status, the cell's settings, the result or the failure, the machine.
+        """Return key, status, the cell's settings, the outcome and the machine, flat and JSON-ready.
 
         `options` holds all options of the method; `chosen` names those that the cell sets. Figures are
         rounded to DIGITS.
@@ -178,9 +178,9 @@ class Record:
         return {**json_ready(values), **ready}
 
     def to_json(self) -> str:
-        """One compact line of JSON; numbers that are not finite become null.
+        """Return one compact line of JSON; non-finite numbers become null.
 
-        Raises UserError for a value that is not JSON's.
+        Raises UserError for a value that JSON cannot hold.
         """
         try:
             return to_json(self.to_dict())
@@ -188,7 +188,7 @@ class Record:
             raise UserError(f"the record of {self.key} cannot be written as JSON: {error}") from error
 
     def reread(self) -> Record:
-        """The record as it comes back from disk. Raises UserError if it cannot."""
+        """Return the record as read back from its JSON. Raises UserError if it cannot be read back."""
         values = parse_line(self.to_json().encode())
         if values is None:
             raise UserError(f"the record of {self.key} cannot be read again: its text is not Unicode")
@@ -196,10 +196,10 @@ class Record:
 
     @classmethod
     def of(cls, cell: Cell, values: Mapping[str, Any], **series: Series) -> Record:
-        """The record of a cell by stored values, as `to_dict` gives them; what they lack is at its default.
+        """Make the record of a cell from stored values, as from `to_dict`; missing ones take their defaults.
 
-        `series` are the fields of APART where they lie elsewhere. Raises UserError for what is no record
-        of the cell.
+        `series` are the fields of APART if they are stored elsewhere. Raises UserError if the values are no
+        record of the cell.
         """
         if values.get("key") != cell.key:
             raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
@@ -234,25 +234,25 @@ _TYPES = {
 del _TYPES["default_options"]
 _TABLE = Table(_TYPES)
 _EXTRAS = {"client_names": list[str], "not_saved": dict[str, str]}
-"""What a method reports under names that have a meaning."""
+"""Reserved name in `Result.extras` → its type."""
 
 
 def cell_of(values: Mapping[str, Any]) -> Cell:
-    """The cell of flat stored values, whose `options` are all of the method's. Raises UserError if there is
-    none."""
+    """Return the cell of flat stored values, whose `options` hold all of the method's options. Raises
+    UserError if they describe no cell."""
     options = checked("options", values.get("options", {}), dict[str, OptionValue])
     chosen = checked("chosen", values.get("chosen", []), list[str])
     return Cell.from_dict({**values, "options": {name: options[name] for name in chosen if name in options}})
 
 
 def to_json(values: Mapping[str, Any]) -> str:
-    """One compact line. Raises TypeError or ValueError for what JSON cannot hold."""
+    """Return one compact line of JSON. Raises TypeError or ValueError for values that JSON cannot hold."""
     return json.dumps(values, separators=(",", ":"), allow_nan=False)
 
 
 def json_ready(value: Any, digits: int = 17) -> Any:
-    """`value` as plain JSON types: arrays as lists, numbers that are not finite as None, other numbers to so
-    many significant digits; 17 change nothing."""
+    """Return `value` in plain JSON types: arrays become lists, non-finite numbers None. Other floats are
+    rounded to `digits` significant digits; 17 digits change nothing."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):

@@ -1,7 +1,7 @@
-"""A search for the settings of a method on a block: its cells, and what their records say.
+"""A search for the settings of a method on a block: its cells, and its state according to their records.
 
-First rung: every trial, a third of the rounds, one draw of the data. The best third by validation goes on to
-all rounds on two draws; the best mean validation there is chosen. No final run sees these draws.
+First rung: every trial, a third of the rounds, one draw of the data. Second rung: the best third by
+validation, all rounds, two draws; the best mean validation there is chosen. No final run uses these draws.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fedsub.datasets.options import Spec
 
 FINAL_SEEDS = (0, 1, 2, 3, 4)
 RUNG = 3
-"""One in so many rounds is run first, and one in so many trials goes on."""
+"""The first rung runs 1/RUNG of the rounds and promotes 1/RUNG of the trials."""
 
 
 def kept(record: Record) -> Record:
-    """A record as its table keeps it: of a trial nothing but scores, seconds and memory, of a final run
-    everything."""
+    """Return a record as its table keeps it: few fields (scores, seconds, memory, …) of a trial, all fields
+    of a final run."""
     if record.cell.protocol != TRIALS or record.cell.seed not in SEARCH_SEEDS:
         return record
     if isinstance(record.outcome, Failure):
@@ -50,7 +50,7 @@ def kept(record: Record) -> Record:
 
 
 def fixed_in(request: Request, cell: Cell) -> set[str]:
-    """What a search leaves as it is: settings that were asked for, and options in a method's brackets."""
+    """Return what a search does not tune: requested settings, and options in the method's brackets."""
     return {*(text.partition("=")[0].strip() for text in request.settings), *Spec(cell.variant).options}
 
 
@@ -62,38 +62,38 @@ class Search:
 
     @classmethod
     def of(cls, base: Cell, count: int, fixed: Collection[str] = ()) -> Search:
-        """The search that begins at `base`, whose settings named in `fixed` stay. Raises UserError for a
-        method of too many tunable options."""
+        """Return the search from `base` that does not tune the settings named in `fixed`. Raises UserError
+        for a method with too many tunable options."""
         return cls(tuple(trial_cells(replace(base, protocol=TRIALS), count, fixed)))
 
     @classmethod
     def asked(cls, request: Request, cell: Cell) -> Search:
-        """The search from a cell of a request; see `fixed_in`."""
+        """Return the search from a cell of a request; see `fixed_in`."""
         return cls.of(cell, request.trials, fixed_in(request, cell))
 
     @property
     def base(self) -> Cell:
-        """The defaults."""
+        """The cell of trial 0, the defaults."""
         return self.trials[0]
 
     def short(self, number: int) -> Cell:
-        """The cell of a trial in the first rung."""
+        """Return the cell of a trial in the first rung."""
         cell = self.full(number)[0]
         rounds = math.ceil(cell.schedule.rounds / RUNG)
         return replace(cell, schedule=replace(cell.schedule, rounds=rounds))
 
     def full(self, number: int) -> tuple[Cell, ...]:
-        """The cells of a trial that goes on, one a draw."""
-        # A table that draws its clients once would have the final runs' draw searched.
+        """Return the cells of a trial in the second rung, one per draw."""
+        # With a table's `data_seed`, the search would see the draw of the final runs.
         return tuple(replace(self.trials[number], seed=seed, data_seed=-1) for seed in SEARCH_SEEDS)
 
     def final(self, number: int) -> tuple[Cell, ...]:
-        """The cells by which a trial is compared in the end."""
+        """Return the cells of a trial's final runs."""
         return tuple(replace(self.trials[number], seed=seed) for seed in FINAL_SEEDS)
 
 
 class Standing:
-    """How far a search is, by the records at hand."""
+    """The state of a search, from the records so far."""
 
     def __init__(self, search: Search, records: Records) -> None:
         self.search, self.records = search, records
@@ -101,13 +101,13 @@ class Standing:
 
     @cached_property
     def short(self) -> dict[int, Record]:
-        """Trial → its record of the first rung, a failure too."""
+        """Trial → its record of the first rung, failures included."""
         found = ((number, self.records.get(self.search.short(number))) for number in self._numbers)
         return {number: record for number, record in found if record is not None}
 
     @cached_property
     def promoted(self) -> list[int]:
-        """The trials that go on, the best first."""
+        """The trials that reach the second rung, the best first."""
         scored = {
             number: score for number, record in self.short.items() if (score := record.validation) is not None
         }
@@ -116,7 +116,7 @@ class Standing:
 
     @cached_property
     def full(self) -> dict[int, list[Record]]:
-        """Promoted trial → its records of all rounds, of those that have scores on every draw."""
+        """Promoted trial → its records of the second rung, if it has scores on every draw."""
         found = {}
         for number in self.promoted:
             records = [record for cell in self.search.full(number) if (record := self.records.get(cell))]
@@ -127,24 +127,24 @@ class Standing:
 
     @cached_property
     def validation(self) -> dict[int, float]:
-        """Trial → mean validation score over the draws, of those in `full`."""
+        """Trial in `full` → mean validation score over the draws."""
         return {
             number: fmean(each.validation or 0.0 for each in found) for number, found in self.full.items()
         }
 
     @cached_property
     def test(self) -> dict[int, float]:
-        """Trial → mean test score beside it."""
+        """Trial in `full` → mean test score over the draws."""
         return {number: fmean(each.score or 0.0 for each in found) for number, found in self.full.items()}
 
     @property
     def chosen(self) -> int:
-        """The trial chosen; the defaults where none was run to the end."""
+        """The chosen trial; trial 0, the defaults, if none finished the second rung."""
         return max(self.validation, key=lambda number: (self.validation[number], -number), default=0)
 
     @property
     def left_out(self) -> int:
-        """How many trials were not begun."""
+        """Number of trials without a record of the first rung."""
         return len(self._numbers) - len(self.short)
 
     @property

@@ -5,10 +5,10 @@
     {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID,
      "metrics": [79.79, …], "seconds": [0.03, …], "bytes": [0.0, …], …}
 
-What many records share stands once in a line with an id, before the first record that names it: the names of
-the figures (`names`), the settings (`cell`), the method's options that are at their default (`defaults`), the
-machine with its versions and the commit (`machine`), the statistics of the clients (`draw`). Values at their
-defaults are left out. Curves lie apart (`records.curves`).
+Values that many records share are stored once, in a line with an id before the first record that refers to
+it: the names of the figures (`names`), the settings (`cell`), the method's options at their defaults
+(`defaults`), the machine with its versions and the commit (`machine`), and the statistics of the clients
+(`draw`). Values at their defaults are left out. Curves are in other files (`records.curves`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SHARED = {
     "machine": ("environment", "commit"),
     "draw": ("partition_statistics",),
 }
-"""Reference in a record → the fields that stand in the line with that id."""
+"""Reference in a record → the fields in the line with that id."""
 NAMED = ("metrics", "seconds", "bytes", "partition_statistics")
-"""Fields of which a record holds the values, and the line of its `names` the names in the same order."""
+"""Fields stored as values in a record; the line of its `names` holds their names in the same order."""
 _DEFAULTS = {
     **{name: item.default for name, item in FIELDS.items()},
     **vars(Result()),
@@ -59,40 +59,40 @@ class StoreError(UserError):
 explained_to_user = partial(
     explained, fix="repair that or choose another folder with --results", error=StoreError
 )
-"""`explained` for whatever lies in the results folder."""
+"""`explained` for files in the results folder."""
 
 
 def graph_of(cell: Cell) -> str:
-    """The name of the files that hold a cell's records."""
+    """Return the name of the files that hold a cell's records."""
     return file_of(cell.dataset)
 
 
 def file_of(graph: Spec) -> str:
-    """The name of the files that hold a graph's records: its own, without options and folders."""
+    """Return the name of the files that hold a graph's records: its name without options and folders."""
     name = re.sub(r"[^\w+-]+", "_", Path(graph.name).stem, flags=re.ASCII)
     return name[:80] or "graph"
 
 
 @dataclass(eq=False, slots=True)
 class _Line:
-    """A line that holds a record, which is made when it is first asked for."""
+    """A line that holds a record, which is parsed at its first use."""
 
     content: bytes
     number: int
-    """Of the line in its file, from 1."""
+    """Number of the line in its file, from 1."""
     ok: bool
     cell: bytes
-    """Id of its settings."""
+    """Id of the line with the record's settings."""
     record: Record | None = None
     is_spoilt: bool = False
-    """Whether it holds no record after all."""
+    """Whether parsing found no valid record."""
 
 
 class Store:
-    """The records of one graph; of several with one key the latest success counts, else the latest."""
+    """The records of one graph. Of several with one key the latest success is valid, else the latest."""
 
     def __init__(self, folder: Path, graph: str) -> None:
-        """Read the file of `graph` in the results folder `folder`; makes nothing where there is none.
+        """Read the file of `graph` in the results folder `folder`; a missing file is not created.
 
         Raises StoreError if it cannot be read.
         """
@@ -109,14 +109,14 @@ class Store:
 
     @property
     def unreadable(self) -> list[int]:
-        """Numbers, from 1, of the complete lines that were found to hold no record; they stay and are passed
-        over. A line is read when its record is asked for."""
+        """Numbers, from 1, of the complete lines found to hold no record; they stay in the file and are
+        skipped. A line is parsed at the first use of its record."""
         spoilt = (line.number for lines in self._lines.values() for line in lines if line.is_spoilt)
         return sorted({*self._file.unreadable, *spoilt})
 
     @property
     def warning(self) -> str:
-        """What could not be read so far, as a sentence; empty if nothing."""
+        """One sentence on the content that could not be read so far; empty if there is none."""
         said = []
         if numbers := ", ".join(map(str, self.unreadable)):
             said.append(
@@ -128,7 +128,7 @@ class Store:
         return "; ".join(said)
 
     def refresh(self) -> None:
-        """Take in what other processes wrote since the file was last read or written here.
+        """Read what other processes wrote since this one last read or wrote the file.
 
         Raises StoreError if it cannot be read.
         """
@@ -136,13 +136,13 @@ class Store:
             self._file.refresh()
 
     def records(self) -> list[Record]:
-        """The record that counts of every key, in order of first appearance."""
+        """Return the valid record of every key, in order of first appearance."""
         return [*filter(None, map(self.get, [*self._lines]))]
 
     def get(self, key: str, metrics: Collection[str] = ()) -> Record | None:
-        """The record that counts of `key`, if there is one; of several successes the latest that has these
-        further metrics, else the latest."""
-        # A success that a later run of its cell failed to repeat is a result all the same.
+        """Return the valid record of `key`, if any: the latest success with these further metrics, else the
+        latest success, else the latest record."""
+        # A success stays valid when a later run of its cell fails.
         lines = self._lines.get(key, [])[::-1]
         lines.sort(key=lambda line: not line.ok)
         found = [record for line in lines if (record := self._record(key, line)) is not None]
@@ -150,16 +150,16 @@ class Store:
         return next(whole, found[0] if found else None)
 
     def done(self, key: str, metrics: Collection[str] = ()) -> bool:
-        """Whether there is a success of `key` with these further metrics."""
+        """Whether `key` has a success with these further metrics."""
         record = self.get(key, metrics)
         return record is not None and scores(record, metrics)
 
     def runs(self, key: str) -> int:
-        """How many records there are of `key`, failures too."""
+        """Return the number of records of `key`, failures included."""
         return len({line.number for line in self._lines.get(key, ())})
 
     def seeds(self, group: str) -> set[int]:
-        """The seeds of which there are records of a group (`Cell.group`)."""
+        """Return the seeds for which a group (`Cell.group`) has records."""
         if not self._seeds:
             for key in self._lines:
                 found, _, seed = key.partition("-")
@@ -167,7 +167,7 @@ class Store:
         return self._seeds.get(group, set())
 
     def run_for(self, table: str) -> Iterator[Cell]:
-        """What was run for a table: a cell of each group."""
+        """Yield one cell of each group that was run for a table."""
         name = to_json({"protocol": table})[1:-1].encode()
         ids = {found.encode() for found, line in self._shared.items() if name in line}
         first = (
@@ -179,30 +179,30 @@ class Store:
                 yield record.cell
 
     def tables(self) -> set[str]:
-        """The names of the tables for which anything was run."""
+        """Return the names of the tables for which a cell was run."""
         held = (parse_line(line) or {} for line in self._shared.values() if b'"protocol":' in line)
         return {name for each in held if isinstance(name := each.get("protocol"), str)}
 
     def check_writable(self) -> None:
-        """Make the file where there is none, so that a run does not find out after its first cell.
+        """Create the file if it is missing, so that a run fails before its first cell, not after it.
 
-        Raises StoreError if it cannot be written.
+        Raises StoreError if the file cannot be written.
         """
         with explained_to_user("write", self.path), self._file.locked():
             pass
 
     def append(self, record: Record, replace: bool = False) -> bool:
-        """Write one record and sync it to disk; True if it was written.
+        """Write one record and sync it to disk; returns whether it was written.
 
-        Unless `replace`, a key that another process finished meanwhile is left as it is.
-        Raises UserError for a record that could not be read again, and StoreError if the file cannot be
-        written; it then is as it was.
+        Without `replace`, a cell that already has a success, for example from another process, is not
+        written. Raises UserError for a record that could not be read again. Raises StoreError if the file
+        cannot be written, and then leaves it unchanged.
         """
         values, shared, series = _parts(record)
         with explained_to_user("write", self.path), self._file.locked() as write:
             if not replace and self.done(record.key, record.cell.further_metrics):
                 return False
-            # Before the record: a process killed in between leaves a curve that nobody asks for.
+            # The curve comes first: a process killed in between leaves an unused curve, which is harmless.
             if series:
                 self.curves.add(values["curve"], series)
             lacks = [name for name in shared if name not in self._shared or self._part(name) != shared[name]]
@@ -210,14 +210,14 @@ class Store:
         return True
 
     def pack(self) -> None:
-        """Move the graph's curves into a Parquet file, without those that no record names.
+        """Move the graph's curves into a Parquet file and drop those that no record names.
 
-        Raises StoreError if it cannot be read or written.
+        Raises StoreError if a file cannot be read or written.
         """
         with explained_to_user("write", self.path), self._file.locked():
             lines = (line for lines in self._lines.values() for line in lines)
             named = [found[1].decode() for line in lines if (found := _CURVE.search(line.content))]
-            # In the order of the records: curves that are alike lie together.
+            # The order of the records puts similar curves side by side.
             self.curves.pack([*dict.fromkeys(named)])
 
     def _take(self, content: bytes) -> bool:
@@ -226,7 +226,7 @@ class Store:
             self._lines.setdefault(found[1].decode(), []).append(line)
             self._seeds.clear()
         elif (found := _ID.match(content)) is not None and content.endswith(b"}"):
-            # Of one that was damaged the later counts.
+            # A damaged line is written again later, so the last line of an id is valid.
             name = found[1].decode()
             self._shared[name] = content
             self._read.pop(name, None)
@@ -243,7 +243,7 @@ class Store:
         if line.record is None and not line.is_spoilt:
             try:
                 line.record = self._made(key, line)
-            # Whatever is wrong with a line, it costs no other.
+            # A faulty line must not make other lines unreadable.
             except Exception:
                 line.is_spoilt = True
         return line.record
@@ -274,7 +274,7 @@ class Store:
         return self._read[name]
 
     def _series(self, name: str) -> Series:
-        # A record counts without its curve.
+        # A record without its curve is still valid.
         try:
             with explained_to_user("read", self.path):
                 return self.curves.get(name)
@@ -289,7 +289,7 @@ def scores(record: Record, metrics: Collection[str]) -> bool:
 
 
 def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], Series]:
-    """The line of a record, the lines that it shares with others by their ids, and its curves.
+    """Return the line of a record, id → line that it shares with other records, and its curves.
 
     Raises UserError if they could not be read again.
     """
@@ -318,9 +318,9 @@ def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], S
 
 
 def keep_elsewhere(folder: Path, record: Record) -> Path:
-    """Write a record that its store did not take to a new file in `folder`, else in the temporary folder.
+    """Write a record that its store could not write to a new file in `folder`, else in the temporary folder.
 
-    Raises OSError if neither takes it.
+    Raises OSError if neither can be written.
     """
     content = record.to_json().encode() + b"\n"
     prefix = f"unsaved-{Path(record.cell.protocol).stem}-"

@@ -1,7 +1,7 @@
 """Cached facts about methods, graphs, partition schemes, splits and tasks, for plans and lists.
 
-To answer, all of them are imported, with torch and DGL, which takes longer than a plan. Inside `remembering`
-an answer is taken from the last command, as long as no source file has changed since and no plug-in can have.
+Answering imports all of them, with torch and DGL, which takes longer than planning. Inside `remembering`
+answers are cached from command to command while no source file changes and no plug-in is installed.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from fedsub.datasets.plugins import has_user_objects
 
 logger = logging.getLogger(__name__)
 MESSAGES = Path(__file__).parent / "messages.toml"
-"""What the channel sees leave a client of a small graph (`tests/methods/test_messages.py`)."""
+"""Bytes that a client of a small graph sends, as the channel counts (`tests/methods/test_messages.py`)."""
 DEPARTURES = "Departures"
-"""Begins the paragraph on what a method does otherwise than its paper."""
+"""First word of the paragraph that lists a method's departures from its paper."""
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
 
 
 class _Memory:
-    """Answers by question, in one cache file for each checkout."""
+    """Question → answer, in one cache file for each checkout."""
 
     def __init__(self) -> None:
         place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]
@@ -60,7 +60,7 @@ class _Memory:
         self._known_before = len(self._answers)
 
     def _read(self) -> dict[str, Any]:
-        """The answers kept for the present sources; none, with a logged warning, from a damaged file."""
+        """Return the answers kept for the present sources; a damaged file gives none and a logged warning."""
         try:
             kept = parse_line(self._path.read_bytes()) or {}
             if kept.get("checksum") != _checksum(kept["sources"], kept["answers"]):
@@ -75,7 +75,7 @@ class _Memory:
 
     def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
         text = json.dumps([function.__name__, *question], sort_keys=True)
-        # A file of the user's own is no source of ours, under whichever name.
+        # `self._sources` does not cover a user's file or object, so answers about them are not cached.
         if PLUGIN in text or has_user_objects():
             return function(*question)
         if text not in self._answers:
@@ -87,13 +87,13 @@ class _Memory:
         if len(self._answers) > self._known_before:
             kept = {"sources": self._sources, "answers": self._answers}
             content = json.dumps({**kept, "checksum": _checksum(**kept)})
-            # Where nothing can be kept the next command asks again.
+            # If the file cannot be written, the next command asks again.
             with suppress(OSError):
                 write_atomically(self._path, content.encode())
 
 
 def _checksum(sources: Any, answers: Any) -> str:
-    """BLAKE2b over the canonical JSON of what a file holds."""
+    """BLAKE2b over the canonical JSON of a cache file's content."""
     return hashlib.blake2b(json.dumps([sources, answers], sort_keys=True).encode()).hexdigest()
 
 
@@ -102,7 +102,7 @@ _MEMORY: ContextVar[_Memory | None] = ContextVar("memory", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Cache answers within the block; not with plug-ins installed, whose changes cannot be detected."""
+    """Cache answers within the block, unless plug-ins are installed: their changes cannot be detected."""
     if any(group.startswith("fedsub.") for group in entry_points().groups):
         yield
         return
@@ -116,12 +116,12 @@ def remembering() -> Iterator[None]:
 
 
 def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answer]:
-    """Decorator that caches a pure function of plain JSON types."""
+    """Cache a pure function of plain JSON types."""
 
     @wraps(function)
     def ask(*question: Question.args, **named: Question.kwargs) -> Answer:
         memory = _MEMORY.get()
-        # Only what is asked by position is remembered.
+        # Only calls with positional arguments are cached.
         if memory is None or named:
             return function(*question, **named)
         return memory.ask(function, question)
@@ -141,7 +141,7 @@ class MethodFacts:
     lacks: Sequence[str]
     exchanges: str
     leaves: str
-    """What leaves a client by name and size, as the channel sees it; of a plug-in what it says itself."""
+    """Names and sizes of a client's messages, as the channel counts them; `exchanges` for a plug-in."""
     breaks_privacy: str
     exposes: Sequence[str]
     version: int
@@ -186,9 +186,9 @@ def _in_words(sent: Mapping[str, int]) -> str:
 
 @_remembered
 def explain(method: str) -> dict[str, Any]:
-    """What the sources say of a method in words: `summary`, one sentence; `text`, all paragraphs of its
-    module; `departures`, that on what differs from the paper; `options`, name, default and meaning of each.
-    Raises UserError for an unknown method."""
+    """Return what a method's docstrings say. `summary`: one sentence. `text`: the other paragraphs of its
+    module. `departures`: the paragraph on departures from the paper. `options`: name, default and meaning of
+    each option. Raises UserError for an unknown method."""
     from fedsub.methods.core import registry
 
     head, *paragraphs = (inspect.getdoc(inspect.getmodule(registry.find(method))) or "").split("\n\n")
@@ -209,7 +209,7 @@ def explain(method: str) -> dict[str, Any]:
 
 
 def _field_docs(options: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass and its bases."""
+    """Field → docstring below it, of a dataclass and its bases."""
     found: dict[str, str] = {}
     for kind in reversed(options.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
@@ -221,9 +221,9 @@ def _field_docs(options: type) -> dict[str, str]:
 
 @_remembered
 def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """The options whose value is not the method's default, in alphabetical order.
+    """Return the options whose value is not the method's default, in alphabetical order.
 
-    Raises UserError for an option that the method lacks or a value it cannot take.
+    Raises UserError for an option that the method does not have or a value it cannot take.
     """
     from fedsub.methods.core import registry
 
@@ -241,7 +241,7 @@ def unused_options(method: str, options: Mapping[str, OptionValue], backbone: st
 
 
 def _kinds() -> dict[str, Any]:
-    """The functions that are called by name, by what a cell calls them."""
+    """Field of a cell → registry of its functions."""
     from fedsub.datasets import partition, splits
     from fedsub.methods.stacked import backbones
 
@@ -250,8 +250,8 @@ def _kinds() -> dict[str, Any]:
 
 @_remembered
 def check(part: str, text: str) -> None:
-    """Raises UserError for an unknown `dataset`, `partition`, `split`, `backbone`, `task` or `kernel`, and
-    for options that it cannot take."""
+    """Check a `dataset`, `partition`, `split`, `backbone`, `task` or `kernel`. Raises UserError for an
+    unknown name and for options that it cannot take."""
     if part == "dataset":
         from fedsub.datasets import registry
 
@@ -278,8 +278,8 @@ def check_metric(task: str, metric: str) -> None:
 
 @_remembered
 def plain(part: str, text: str) -> str:
-    """The name of a generated graph or a partition scheme with the options that differ from its defaults, in
-    alphabetical order; that of another graph as it is. Raises UserError as `check` does."""
+    """Return the name of a generated graph or partition scheme with only its non-default options, in
+    alphabetical order. Other graphs' names stay as they are. Raises UserError as `check` does."""
     from fedsub.datasets import registry
     from fedsub.datasets.synthetic import GENERATORS
 
@@ -297,7 +297,7 @@ def plain(part: str, text: str) -> str:
 
 @_remembered
 def version(part: str, name: str) -> int:
-    """The version of a `partition` scheme, `split` or `task`. Raises UserError for an unknown one."""
+    """Return the version of a `partition` scheme, `split` or `task`. Raises UserError for an unknown one."""
     from fedsub.methods import tasks
 
     found: int = tasks.find(name).version if part == "task" else _kinds()[part].version(name)
@@ -306,15 +306,15 @@ def version(part: str, name: str) -> int:
 
 @_remembered
 def graph_names() -> list[str]:
-    """Names of graphs that need no path: published, generated, of plug-ins and passed as objects."""
+    """Names of the graphs that need no path: published, generated, from plug-ins, and passed as objects."""
     from fedsub.datasets import plugins, registry
 
     return [*registry.names(), *plugins.user_object_names(registry.PLUGINS.noun)]
 
 
 def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
-    """How many clients a graph, or its largest component, has by a scheme that takes them from its data; None
-    for other schemes."""
+    """Return the number of clients of a graph, or of its largest component, under a scheme that takes its
+    clients from the data; None for other schemes."""
     from fedsub.datasets import partition, registry
     from fedsub.datasets.graph import largest_component
 
@@ -326,7 +326,7 @@ def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
 
 @_remembered
 def metric_of(graph: str) -> str:
-    """By which the field scores a published graph, where that is not the accuracy; else empty."""
+    """Return the usual metric of a published graph if it is not accuracy, else an empty string."""
     from fedsub.datasets.catalogue import REGISTRY
 
     return REGISTRY[graph].metric if graph in REGISTRY else ""
@@ -350,7 +350,7 @@ def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
 
 @_remembered
 def score_of_task(task: str) -> str:
-    """The score whose curve and clients' test scores a record keeps, unless its cell names another."""
+    """The score whose curve and per-client test values a record keeps, unless its cell names another."""
     from fedsub.methods import tasks
 
     return tasks.find(task).default[0]
@@ -358,8 +358,8 @@ def score_of_task(task: str) -> str:
 
 @_remembered
 def listed(part: str) -> list[list[str]]:
-    """Name, options with their defaults and one line on every `partition` scheme, `split` or `backbone`; name
-    and options of every `method` or generated `dataset` that has any. What cannot be used says why."""
+    """Name, options with defaults, and description (or why it cannot be used) of every `partition` scheme,
+    `split` or `backbone`; name and options of every `method` or generated `dataset` that has options."""
     from fedsub.datasets.synthetic import GENERATORS
     from fedsub.methods.core import registry
 
@@ -368,7 +368,7 @@ def listed(part: str) -> list[list[str]]:
     elif part == "method":
         options = {}
         for name in registry.names():
-            # One that cannot be used has no options; the list of methods says why.
+            # A method that cannot be used has no options; the list of methods gives the reason.
             with suppress(UserError):
                 options[name] = defaults_of(registry.describe(name).options)
     else:
@@ -384,7 +384,7 @@ def listed(part: str) -> list[list[str]]:
 
 @_remembered
 def graphs() -> list[list[Any]]:
-    """Name and, of published ones, nodes, edges, features and classes of every graph."""
+    """Return the name of every graph; for published graphs also nodes, edges, features and classes."""
     from fedsub.datasets import registry
 
     published = {

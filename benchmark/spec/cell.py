@@ -24,14 +24,14 @@ Block = tuple[str, str, int]
 """Dataset, partition, clients."""
 GROUP_LENGTH = 12
 OUTSIDE_KEY = ("protocol", "label", "paths", "further_metrics")
-"""Settings that change no result: equal work has one key, whichever table asks for it."""
+"""Fields that change no result, so that the same run has one key in every table."""
 TRANSFORMS = ("raw", "row-normalised", "standardised")
 NODE_CLASSIFICATION = Spec("node-classification")
 PARTS: Mapping[str, Callable[..., Any]] = {
     "architecture": Architecture,
     "schedule": Schedule,
 }
-"""Groups of settings with their own checks; records store them flat."""
+"""Field → class of settings with checks of its own; records store its settings flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 
 
@@ -40,7 +40,7 @@ class Cell:
     """One run: every choice that can change its result."""
 
     protocol: str = field(compare=False)
-    """Name of the table that asks for it; outside the key."""
+    """Name of the table that requests the cell; not part of the key."""
     dataset: Spec
     partition: Spec
     clients: int
@@ -61,28 +61,28 @@ class Cell:
     architecture: Architecture = field(default_factory=Architecture)
     schedule: Schedule = field(default_factory=Schedule)
     class_edges_removed: Share = 0.0
-    """Share of the edges inside classes that are missing before the graph is divided (TopFGL, Table VI)."""
+    """Share of the edges within classes that is removed before partitioning (TopFGL, Table VI)."""
     data_seed: int = -1
-    """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
-    vary the training alone, as in papers that draw their clients once."""
+    """Seed of partition and split in place of `seed`, if not negative. A table's seeds then vary the training
+    only, as in papers that draw their clients once."""
     kernel: str = "auto"
     device: str = "cpu"
     files: str = ""
-    """SHA-256 over what parts of one's own hold (`benchmark.files`), so that an edited method or graph is
-    another cell; empty where all are the benchmark's."""
+    """SHA-256 over the content of user-supplied parts (`benchmark.spec.custom`), so that editing a method or
+    graph makes another cell; empty if there are none."""
     paths: tuple[str, ...] = field(default=(), compare=False)
-    """Where parts of one's own lie, each `part=path`; outside the key, as `label`."""
+    """Paths of user-supplied parts, each `part=path`; not part of the key."""
     further_metrics: tuple[str, ...] = ()
-    """Scored besides the task's own metrics, because the protocol names them; outside the key."""
+    """Metrics that the protocol requests beyond the task's own; not part of the key."""
     versions: str = ""
-    """Versions of method, partition scheme, split and task that are not their first, as `metis=2,split=2`:
-    a part that gives other numbers than before makes other cells."""
+    """Versions above 1 of method, partition scheme, split and task, as `metis=2,split=2`. A part that gives
+    other numbers than before makes other cells."""
     label: str = field(default="", compare=False)
-    """The method's name in its table; for display only, outside the key."""
+    """The method's name in its table; for display only, not part of the key."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for less than one client, a feature transform that does not exist, no share of
-        edges, and a client that leaves and is none."""
+        """Raises UserError for less than one client, an unknown feature transform, a share of edges outside
+        its limits, and a leaving client that does not exist."""
         if self.clients < 1:
             raise UserError(f"clients must be at least 1, not {self.clients}")
         check_choice("feature transform", self.feature_transform, TRANSFORMS)
@@ -90,14 +90,14 @@ class Cell:
         self.schedule.check_clients(self.clients)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, flat and JSON-ready, by their stored names."""
+        """Return all settings, flat and JSON-ready, by their stored names."""
         return {name: item.of(self) for name, item in FIELDS.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """The inverse of `to_dict`; what `values` lacks takes its default, other keys are passed over.
+        """Invert `to_dict`; missing settings take their defaults, unknown keys are ignored.
 
-        Raises UserError for a value of the wrong type, a setting that cannot be, and a missing one.
+        Raises UserError for a value of the wrong type, an invalid setting, and a missing required one.
         """
         parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
         if missing := _REQUIRED - values.keys():
@@ -113,16 +113,16 @@ class Cell:
     def key(self) -> str:
         """Content key: the group and the seed.
 
-        Clients drawn with the seed of the run have one key, whether `data_seed` says so or not.
+        A `data_seed` equal to `seed` gives the same key as no `data_seed`.
         """
         drawn_anew = replace(self, data_seed=-1) if self.data_seed == self.seed else self
         return f"{drawn_anew.group}-{self.seed}"
 
     @cached_property
     def group(self) -> str:
-        """Content key without the seed: the start of the SHA-256 of the canonical JSON of the settings.
+        """Content key without the seed: the start of the SHA-256 of the settings' canonical JSON.
 
-        Defaults and OUTSIDE_KEY are left out. Cells of one group are repetitions.
+        Defaults and OUTSIDE_KEY are left out. Cells of one group are repetitions of each other.
         """
         own = {
             name: item.of(self) for name, item, value_of, default in _IN_GROUP if value_of(self) != default
@@ -133,7 +133,7 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:GROUP_LENGTH]
 
     def with_seed(self, seed: int) -> Cell:
-        """Another repetition of the cell."""
+        """Return the repetition of the cell with this seed."""
         found = copy(self)
         vars(found).update(seed=seed, group=self.group)
         return found
@@ -145,12 +145,12 @@ class Cell:
 
     @property
     def block(self) -> Block:
-        """Its graph and clients."""
+        """The cell's graph, partition and number of clients."""
         return self.dataset.text, self.partition.text, self.clients
 
     @property
     def point(self) -> dict[str, Any]:
-        """Its place on every axis of its table's grid."""
+        """The cell's value on every axis of its table's grid."""
         return {
             "dataset": self.dataset.text,
             "partition": self.partition.text,
@@ -166,7 +166,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """One line that names the cell to a reader."""
+        """One line that names the cell, for display."""
         place = f"{self.dataset} {self.partition} {self.clients} clients"
         return f"{place} {self.variant} {self.architecture.backbone} seed {self.seed}"
 
@@ -176,29 +176,29 @@ class StoredField:
     """One stored setting of a cell: flat, of a JSON type."""
 
     part: str
-    """A name in `PARTS`, or empty for the cell's own."""
+    """A name in `PARTS`; empty for a field of `Cell` itself."""
     field: Field[Any]
     hint: Any
 
     @cached_property
     def default(self) -> Any:
-        """Its stored default; MISSING if it has none."""
+        """The field's default in stored form; MISSING if it has none."""
         if self.field.name == "options":
             return {}
         return self.field.default if self.field.default is MISSING else _plain(self.field.default)
 
     def of(self, cell: Cell) -> Any:
-        """Its value in `cell`, JSON-ready."""
+        """Return the field's value in `cell`, JSON-ready."""
         value = self.value_of(cell)
         return dict(value) if self.field.name == "options" else _plain(value)
 
     @cached_property
     def value_of(self) -> Callable[[Cell], Any]:
-        """Reads its value in a cell."""
+        """Function that reads the field's value in a cell."""
         return attrgetter(f"{self.part}.{self.field.name}" if self.part else self.field.name)
 
     def read(self, value: Any) -> Any:
-        """Convert a stored `value`, which has the type `stored`."""
+        """Convert a stored `value`, of the type `stored`, to the field's type."""
         if self.stored is self.hint:
             return value
         if self.field.name == "options":
@@ -207,7 +207,7 @@ class StoredField:
 
     @cached_property
     def stored(self) -> Any:
-        """The type of its value on disk."""
+        """The type of the field's value on disk."""
         if self.field.name == "options":
             return dict[str, Any]
         if self.hint is Spec:
@@ -234,7 +234,7 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
-"""Name on disk → setting, of the cell itself and of its parts."""
+"""Name on disk → field, of the cell itself and of its `PARTS`."""
 _TABLE = Table({name: item.stored for name, item in FIELDS.items()})
 _REQUIRED = {name for name, item in FIELDS.items() if item.default is MISSING}
 _IN_GROUP = [

@@ -1,7 +1,7 @@
-"""User-supplied methods, graphs, partitions, splits and networks: their names and paths.
+"""User-supplied methods, graphs, partitions, splits and backbones: their names and paths.
 
-A cell holds the names, one digest in `files` and the paths in `paths`. The digest belongs to the cell's key,
-the paths do not. Code is hashed as a syntax tree without comments and docstrings, which change no figure.
+A cell holds the names, one digest in `files`, and the paths in `paths`. The digest is part of the cell's key,
+the paths are not. Code is hashed as a syntax tree without comments and docstrings, which change no result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOUNS = MappingProxyType(
 )
 """Part of a cell → noun of its kind in the registries."""
 FILE = "file"
-"""Name of the partition scheme and the split that read a file."""
+"""Name of the partition scheme, and of the split, that reads a file."""
 
 
 @dataclass
@@ -48,10 +48,10 @@ class NamedFiles:
     _read: dict[Path, str] = field(default_factory=dict)
 
     def named(self, cell: Cell) -> Cell:
-        """The cell with the names, digest and paths of its user-supplied parts.
+        """Return the cell with the names, digest and paths of its user-supplied parts.
 
-        A missing file stays named by its path, so that the run reports it. Raises UserError for a file that
-        cannot be read.
+        A part whose file is missing keeps its path as its name, so that the run reports it. Raises UserError
+        for a file that cannot be read.
         """
         paths = {part: path for part, path in _paths(cell).items() if path.expanduser().exists()}
         for part, path in paths.items():
@@ -62,12 +62,11 @@ class NamedFiles:
         return replace(cell, files=content) if content else cell
 
     def digest(self, cell: Cell) -> str:
-        """SHA-256 over the present content of the cell's user-supplied parts; empty if it has none.
+        """Return SHA-256 over the present content of the cell's user-supplied parts; empty if there are none.
 
-        So counts a method of the tree whose code, or that of one it extends, is not the one listed
-        (`sources`): earlier records do not answer for it.
-        A partition or split in the folder of archives is data and does not count. Raises UserError for a
-        file that cannot be read.
+        A method of the benchmark counts as user-supplied if its code, or that of a method it extends, is not
+        as listed (`sources`): earlier records do not hold for it. A partition or split in the folder of
+        archives is data and does not count. Raises UserError for a file that cannot be read.
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.digests[key] for part, key in keys.items() if key in self.digests}
@@ -78,7 +77,7 @@ class NamedFiles:
 
     @cached_property
     def _sources(self) -> dict[str, bytes]:
-        """Path → code of the methods that are not as they are listed."""
+        """Path → code of the methods' files that differ from the list."""
         return sources.edited()
 
     def _edited(self, method: str) -> str:
@@ -112,7 +111,7 @@ def paths_of(cell: Cell) -> dict[str, Path]:
 
 
 def code_of(cell: Cell) -> list[str]:
-    """The .py files that a run of the cell executes."""
+    """Return the user's .py files that a run of the cell executes."""
     named = (
         *map(str, paths_of(cell).values()),
         *names_of(cell).values(),
@@ -123,7 +122,7 @@ def code_of(cell: Cell) -> list[str]:
 
 
 def sources_of(part: str, path: Path) -> list[Path]:
-    """The files that make up a user-supplied part. Raises UserError if one cannot be read."""
+    """Return the files that make up a user-supplied part. Raises UserError if one cannot be read."""
     from fedsub.datasets import own
 
     files = own.files_of(path) if part == "dataset" else [path]
@@ -131,12 +130,12 @@ def sources_of(part: str, path: Path) -> list[Path]:
 
 
 def user_objects_of(cell: Cell) -> UserObjects:
-    """The cell's user-supplied parts by noun and name, for `datasets.plugins.user_objects`."""
+    """Noun and name → user-supplied part of the cell, for `datasets.plugins.user_objects`."""
     names = names_of(cell)
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        # A folder in the working folder would be taken for a name.
+        # Without `./`, a folder in the working folder would be read as a name.
         given = (
             partial(_reader(part), path=str(path))
             if reads
@@ -154,7 +153,7 @@ def check_unchanged(cell: Cell) -> None:
         for part, name in names_of(cell).items()
         if part not in paths
     ):
-        # The same digest covers an object that only the calling program can hash.
+        # The digest also covers an object that only the calling program can hash.
         return
     if NamedFiles().digest(cell) != cell.files:
         raise UserError(
@@ -194,7 +193,7 @@ def names_of(cell: Cell) -> dict[str, str]:
 
 
 def known_names(part: str) -> list[str]:
-    """All registered names of a part's kind, plug-ins included."""
+    """Return all registered names of a part's kind, plug-ins included."""
     from fedsub.datasets import partition, registry, splits
     from fedsub.methods.core import registry as methods
     from fedsub.methods.stacked.backbones import BACKBONES
@@ -218,8 +217,8 @@ def _reader(part: str) -> Callable[..., Any]:
 
 
 def _name_of(part: str, path: Path) -> str:
-    """A method's registered name, else the stem of the file; the whole file name where that is taken, and
-    for a partition or split that is data. Runs no code of the file."""
+    """Return a name for a file without running its code: a method's registered name, else the file's stem. If
+    the name is taken, and for a partition or split that is data: the whole file name."""
     if part == "method":
         name = _registered(path)
     elif part == "dataset":
@@ -234,7 +233,7 @@ def _name_of(part: str, path: Path) -> str:
 
 
 def _registered(path: Path) -> str:
-    """The name that a file gives its method, or the stem where it is no literal."""
+    """Return the name that a file registers its method under, or the stem if the name is no literal."""
     try:
         tree = ast.parse(content_of(path.expanduser()))
     except (SyntaxError, ValueError):
@@ -250,7 +249,7 @@ def _registered(path: Path) -> str:
 
 
 def by_name(part: str, text: Any) -> Any:
-    """A value on an axis of a grid, with the path of a user's file replaced by the name of what it holds."""
+    """Return a value of a grid's axis, with the path of a user's file replaced by the name of its content."""
     path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
     if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
         return text
@@ -258,7 +257,7 @@ def by_name(part: str, text: Any) -> Any:
 
 
 def renamed(cell: Cell, part: str, name: str) -> Cell:
-    """The cell with a part under another name, its options kept."""
+    """Return the cell with a part under another name, its options kept."""
     if part == "method":
         label = cell.label.replace(cell.method, name, 1) if cell.label.startswith(cell.method) else cell.label
         return replace(cell, method=name, label=label)
@@ -271,7 +270,7 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
 
 
 def _is_data(path: Path) -> bool:
-    """Whether a relative path in the working folder lies in the folder of archives."""
+    """Whether a relative path names the same file in the working folder and in the folder of archives."""
     folder = os.environ.get("FEDSUB_DATA")
     if path.is_absolute() or not folder or not path.is_file():
         return False

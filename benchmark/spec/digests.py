@@ -1,4 +1,4 @@
-"""Digests of users' files, classes, functions and graphs: what changes them makes other cells."""
+"""Digests of users' files, classes, functions and graphs; another digest makes another cell."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def of_file(path: Path) -> str:
-    """SHA-256 of a file; of a `.py` file, of its code and of the modules beside it that it imports.
+    """SHA-256 of a file; for a `.py` file, of its code and of the modules beside it that it imports.
 
-    Raises UserError if it cannot be read.
+    Raises UserError if a file cannot be read.
     """
     found = with_modules(path)
     return digest(found[each] for each in sorted(found))
 
 
 def with_modules(path: Path) -> dict[Path, bytes]:
-    """File → content, or code, of a file and of the modules beside it that it imports."""
+    """File → content, or code of a `.py` file, for a file and the modules beside it that it imports."""
     path = path.expanduser()
     if path.suffix != PLUGIN:
         return {path: content_of(path)}
@@ -72,7 +72,7 @@ def of_dataset(dataset: Dataset) -> str:
     if dataset.official is not None:
         parts.append(dataset.official)
     if dataset.classes != labels.max(initial=-1) + 1:
-        # Only then, so that other graphs keep the digests of their records.
+        # Adding it to all graphs would change the digests in their records.
         parts.append(np.array(("classes", str(dataset.classes))))
     return of_arrays(parts)
 
@@ -83,15 +83,15 @@ def of_arrays(arrays: Iterable[np.ndarray]) -> str:
 
 
 def of_object(found: Any) -> str:
-    """SHA-256 over a class or function: its module's source, and the plain values that it refers to.
+    """SHA-256 over a class or function: its module's source and the plain values that it refers to.
 
-    Raises UserError where source or values cannot be read.
+    Raises UserError if source or values cannot be read.
     """
     return digest([_seen(found, ()).encode()])
 
 
 def _seen(value: Any, above: tuple[Any, ...]) -> str:
-    """Text that identifies a value; `above` holds the functions and classes that refer to it."""
+    """Return text that identifies a value; `above` holds the functions and classes that refer to it."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return repr(value)
     if isinstance(value, (list, tuple)):
@@ -116,7 +116,7 @@ def _seen(value: Any, above: tuple[Any, ...]) -> str:
 
 
 def _source(found: Any) -> str:
-    """Name and code of a function's or class's module, or its own where that module is no file."""
+    """Name of a function or class, and its module's code; its own code if the module is no file."""
     file = getattr(inspect.getmodule(found), "__file__", None)
     try:
         if file and Path(file).is_file():
@@ -130,7 +130,7 @@ def _source(found: Any) -> str:
 
 
 def _typed(found: Any) -> str:
-    """Source of a function or class. `inspect` finds no class of a notebook; `linecache` keeps its cells."""
+    """Source of a function or class. `inspect` finds no class of a notebook, `linecache` has its cells."""
     if isinstance(found, type):
         for name, entry in reversed(linecache.cache.items()):
             text = "" if Path(name).is_file() else "".join(entry[2] if len(entry) > 2 else ())
@@ -141,8 +141,8 @@ def _typed(found: Any) -> str:
 
 
 def _referred(found: Any) -> Iterator[Any]:
-    """Closure, defaults and plain module variables of a function or of a class's functions; where the module
-    is no file, as in a notebook, also its functions and classes."""
+    """Yield closure, defaults and plain module variables of a function or of a class's functions. If the
+    module is no file, as in a notebook, also its functions and classes that they use."""
     for name, each in vars(found).items() if isinstance(found, type) else [("", found)]:
         if isinstance(each, (int, float, str)) and not name.startswith("__"):
             yield [name, each]
@@ -150,7 +150,7 @@ def _referred(found: Any) -> Iterator[Any]:
         if not isinstance(function, FunctionType):
             continue
         names = inspect.getclosurevars(function)
-        # The cell of `__class__` leads back to the class.
+        # The closure's `__class__` is the class itself.
         yield [value for name, value in sorted(names.nonlocals.items()) if name != "__class__"]
         yield [function.__defaults__, function.__kwdefaults__]
         in_file = Path(function.__code__.co_filename).is_file()
@@ -173,7 +173,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def code_in(text: str) -> bytes:
-    """Code of a module, or its text where it has none."""
+    """Return a module's code as a syntax tree without docstrings; its text if it cannot be parsed."""
     try:
         return _code(ast.parse(text))
     except (SyntaxError, ValueError):
@@ -181,7 +181,7 @@ def code_in(text: str) -> bytes:
 
 
 def _code(tree: ast.Module) -> bytes:
-    """The syntax tree without docstrings, of fields too."""
+    """Return the syntax tree without docstrings, including those of fields."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
@@ -194,8 +194,8 @@ def _code(tree: ast.Module) -> bytes:
 
 
 def _imported(tree: ast.Module, folder: Path, top: Path) -> Iterator[Path]:
-    """Files of the modules and packages that a module imports from its `folder` or from `top`, the folder of
-    the file that is run."""
+    """Yield the files of the modules and packages that a module imports from its `folder` or from `top`, the
+    folder of the file that is run."""
     for node in ast.walk(tree):
         names: list[str] = []
         places = dict.fromkeys((folder, top))

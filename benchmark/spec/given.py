@@ -36,10 +36,10 @@ class Given:
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
     _counted: tuple[int, ...] = ()
-    """The number of clients of a partition that is no scheme."""
+    """Number of clients of a partition given as an array or list; else empty."""
 
     def request(self, results: Path, settings: Mapping[str, Any], **given: Any) -> Request:
-        """The request for the arguments of `run` and `tune`; what has its default may be left out."""
+        """Return the request for the arguments of `run` and `tune`."""
         seeds, save = given.pop("seeds", ()), given.pop("save", ())
         graph = given.pop("dataset")
         parts: dict[str, Iterable[Any]] = {
@@ -97,7 +97,7 @@ class Given:
         return self._add("method", name, given, digests.of_object(given), registry.names())
 
     def backbone(self, given: Any) -> str:
-        """The name under which a network is known from here on."""
+        """Register a backbone; returns its name."""
         if isinstance(given, (str, Path)):
             return str(given)
         if not callable(given):
@@ -123,18 +123,16 @@ def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None)
 
 
 def _partitions(given: Any) -> list[Any]:
-    """One partition or several as a list; a list of clients, or of sets of nodes, is one."""
+    """Return one partition or several as a list; a list of clients, or of sets of nodes, is one partition."""
     several = listed(given)
     numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
-    # Nobody asks for one scheme twice: names that repeat are the clients of the nodes.
+    # A scheme is not given twice, so repeated names are the clients of the nodes.
     named = all(isinstance(each, str) for each in several) and len({*several}) < len(several)
     return [given] if several and (numbers or named or is_grouped(given)) else several
 
 
 def listed(given: Any) -> list[Any]:
-    """One value or several as a list; an array is one value. Raises UserError for an empty list, which would
-    choose nothing.
-    """
+    """Return one value or several as a list; an array is one value. Raises UserError for an empty list."""
     if isinstance(given, list) and not given:
         raise UserError("an empty list selects nothing: leave the argument out to use the table's values")
     return list(given) if isinstance(given, (list, tuple)) else [given]
@@ -153,7 +151,7 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _settings(given: Mapping[str, Any]) -> Iterator[str]:
-    """Settings in the form `name=value`; a list of values makes a grid."""
+    """Yield settings in the form `name=value`; a list of values makes a grid."""
     for name, value in given.items():
         several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
         for each in value if several else [value]:

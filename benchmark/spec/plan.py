@@ -1,4 +1,4 @@
-"""Planning: the list of cells to run for a request, and the list of skipped ones with reasons."""
+"""Planning: which cells a request runs, and which parts of it are skipped and why."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUICK = "quick"
 
 
 def _network(*names: str) -> tuple[str, Callable[[Cell], bool]]:
-    """One of these networks or one of a user's own, in words and as a test of a cell."""
+    """The condition that a cell's backbone is one of `names` or a user's own: in words, and as a test."""
     return f"backbone {' or '.join(names)}", lambda cell: runs_with((*names, OWN), cell.architecture.backbone)
 
 
@@ -52,7 +52,7 @@ _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
     "gpr_dropout": _network("gprgnn"),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
 }
-"""Setting → condition for it to have an effect, in words and as a test of a cell."""
+"""Setting → condition under which it has an effect: in words, and as a test of a cell."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells to run, each once for every table that asks for it, and what is skipped."""
+    """The cells to run, each once per table that requests it, and what is skipped."""
 
     cells: tuple[Cell, ...]
     skipped: tuple[Skip, ...]
@@ -84,8 +84,8 @@ class _Variant:
 
 
 def load_protocols(tables: Iterable[str]) -> list[Protocol]:
-    """The protocols of these names or files, each once. Raises UserError as `load_protocol`, and for two of
-    one name: their records and pages would be one."""
+    """Load the protocols of these names or files, each once. Raises UserError as `load_protocol`, and for two
+    different ones of one name, whose records and pages would mix."""
     found: dict[str, Protocol] = {}
     for table in tables:
         protocol = load_protocol(table)
@@ -95,7 +95,7 @@ def load_protocols(tables: Iterable[str]) -> list[Protocol]:
 
 
 def protocols_for(request: Request) -> list[Protocol]:
-    """The protocols that the command line asks for. Raises UserError for unknown or faulty ones."""
+    """Return the protocols that a request names. Raises UserError for unknown or faulty ones."""
     if request.all:
         return load_protocols(name for name in names() if name not in (DEFAULT, QUICK))
     if request.table:
@@ -104,9 +104,9 @@ def protocols_for(request: Request) -> list[Protocol]:
 
 
 def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = None) -> Plan:
-    """Every cell that the command line, or a program, asks for; `digests`: see `NamedFiles`.
+    """Plan every cell of a request; `digests`: see `NamedFiles`.
 
-    Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
+    Raises UserError for an unknown name, an invalid setting, and an empty plan.
     """
     request = replace(request, dataset=tuple(map(_located, request.dataset)))
     _check_names(request)
@@ -147,8 +147,8 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
 
 
 def _check_metrics(protocol: Protocol) -> None:
-    """Raises UserError for a metric that is spelt nearly as one that there is. Methods may report scores that
-    no list holds, so that any other name may be right."""
+    """Raises UserError for a metric whose name is close to a known one. Any other name passes: methods may
+    report scores of their own."""
     names = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in protocol.metrics}
     for name in sorted(names - {*known.metrics()}):
         if near := difflib.get_close_matches(name, known.metrics(), cutoff=0.85):
@@ -156,8 +156,8 @@ def _check_metrics(protocol: Protocol) -> None:
 
 
 def _check_overrides(protocol: Protocol, request: Request) -> None:
-    """Raises UserError for a condition of an override that no cell can meet: a name that the grid has not
-    and nobody can ask for."""
+    """Raises UserError for an override's condition that no cell can meet: a name that is not in the grid and
+    that no request can give."""
     for axis in ("dataset", "method", "partition", "backbone"):
         grids = (protocol.grid, *(override.grid for override in protocol.overrides))
         listed = {text for grid in grids for text in grid.get(axis, ())} | {*getattr(request, axis)}
@@ -176,7 +176,7 @@ def _check_overrides(protocol: Protocol, request: Request) -> None:
 
 
 def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
-    """Every combination of settings, each `name=value`; one that is given twice has either value.
+    """Return every combination of settings, each `name=value`; a setting given twice takes either value.
 
     Raises UserError for an unknown setting or task.
     """
@@ -192,23 +192,23 @@ def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
-    """Raises UserError for a setting that was asked for and that no cell reads: it would make other cells of
-    the same results."""
+    """Raises UserError for a requested setting that no cell reads: its cells would have new keys and the same
+    results."""
     for name, (needed, is_read) in _READ_WITH.items():
         if name in replaced and not any(map(is_read, cells)):
             raise UserError(f"{name} has no effect here: it needs {needed}; leave it out")
 
 
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
-    """The cells of the I-th of N parts; equal work falls into one part."""
+    """Yield the cells of the I-th of N shards; cells of one key fall into one shard."""
     for cell in cells:
-        # Seeds are decimal digits, which the number to base 16 tells apart.
+        # A seed's decimal digits are valid in base 16, so different seeds give different numbers.
         if shard is None or int(cell.key.replace("-", ""), 16) % shard[1] == shard[0] - 1:
             yield cell
 
 
 def is_chosen(cell: Cell, request: Request) -> bool:
-    """Whether the filters of a request leave the cell; a bare name leaves every variant."""
+    """Whether a cell passes the filters of a request; a bare name passes every variant."""
     filters: tuple[tuple[Sequence[object], tuple[object, ...]], ...] = (
         (request.table, (cell.protocol,)),
         (request.dataset, (cell.dataset.text, cell.dataset.name)),
@@ -221,8 +221,8 @@ def is_chosen(cell: Cell, request: Request) -> bool:
 
 
 def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
-    """One cell, of the seed 0, for every point of a table's grid, or of what is `asked` of it, that can be
-    run. Raises UserError for a name that does not exist."""
+    """Return one cell, with seed 0, for every runnable point of a table's grid, restricted to what is
+    `asked`. Raises UserError for an unknown name."""
     if asked is not None:
         _check_names(asked)
     identify = _Identified()
@@ -231,7 +231,7 @@ def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
 
 
 class _Identified:
-    """Adds digests and versions of their parts to cells, computing each once."""
+    """Adds the digests and versions of a cell's parts to it, computing each once."""
 
     def __init__(self, digests: Mapping[tuple[str, str], str] | None = None) -> None:
         self._files = NamedFiles(digests or {})
@@ -257,8 +257,8 @@ def _check_names(request: Request) -> None:
 
 
 def _located(text: str) -> str:
-    """A graph's name, or the path of its archive where the folder of archives holds one that is no published
-    graph."""
+    """Return a graph's name, or its archive's path if it is no known graph and the folder of archives holds
+    it."""
     name, options = parse_name(text)
     if is_path(name) or name in known.graph_names() or (path := locate(name)) is None:
         return text
@@ -291,16 +291,16 @@ def _check_names_of(cell: Cell) -> None:
 
 
 def versions_of(cell: Cell) -> str:
-    """See `Cell.versions`; files of one's own have their digest in place of it."""
+    """Return `Cell.versions`; user-supplied files have digests instead of versions."""
     found = {part: version(name) for part, name, version in _versioned(cell)}
     return ",".join(f"{name}={version}" for name, version in found.items() if version != 1)
 
 
 def outdated_parts(cell: Cell) -> tuple[str, ...]:
-    """What of method, partition scheme, split and task the cell has in another version than the present one.
+    """Return the cell's parts (method, partition scheme, split, task) whose version is not the present one.
 
-    A plug-in that is gone is taken to be as it was, and so is a file: its digest tells its states apart,
-    and no page runs it.
+    A plug-in that is no longer installed counts as unchanged. So does a file: its digest identifies its
+    state, and no page runs it.
     """
     recorded = dict(item.rpartition("=")[::2] for item in cell.versions.split(",") if item)
     found = []
@@ -312,7 +312,7 @@ def outdated_parts(cell: Cell) -> tuple[str, ...]:
 
 
 def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
-    """What has a version: as `Cell.versions` calls it, its name, and who knows; no file of one's own."""
+    """Yield name in `Cell.versions`, own name and version function of each part that is no user's file."""
     scheme, split = cell.partition.name, cell.split.name
     candidates = {
         "method": (cell.method, cell.method, lambda name: known.describe(name).version),
@@ -336,8 +336,8 @@ def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -
 
 
 def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], str]) -> Sequence[str]:
-    """The names asked for as the grid spells them, others without options at their defaults: what is the
-    same under two spellings would be two cells. All that are listed where none is asked for."""
+    """Return the requested names as the grid spells them, or else without options at their defaults: two
+    spellings of one thing would make two cells. Without a request: all listed names."""
     if not asked:
         return listed
     by_meaning = {plain(text): text for text in listed if "[" in text}
@@ -345,8 +345,8 @@ def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], s
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
-    """The grid's methods, or those asked for: a bare name that the grid does not list stands for all its
-    variants there."""
+    """Return the grid's methods, or the requested ones. A bare name that the grid does not list stands for
+    all its variants in the grid."""
     in_grid = [
         _Variant(text, *parse_name(text), in_grid=True)
         for text in protocol.grid_for(dataset=dataset)["method"]
@@ -433,7 +433,7 @@ def _cell(settings: Mapping[str, Any]) -> Cell:
 def _label(
     protocol: Protocol, variant: _Variant, options: Mapping[str, OptionValue], point: Mapping[str, Any]
 ) -> str:
-    """The method's name in the grid, if its options equal those of one there."""
+    """The method's name in the grid if its options equal an entry's, else its name with its own options."""
     if variant.in_grid:
         return variant.text
     for listed in protocol.grid_for(dataset=point["dataset"])["method"]:

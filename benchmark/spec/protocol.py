@@ -1,10 +1,10 @@
 """Protocols: the grid and the fixed settings of a published table, read from TOML.
 
-A file has a `title`, a `[grid]` of what varies, `[settings]` of what is fixed (the settings of a `Cell`),
-`[[override]]` blocks that change either for some datasets, methods, backbones or clients (`chosen`
-says how, if the value was chosen on the table itself), and `[[published]]` blocks that say which printed
-figures its cells answer. A file that `extends` another says only what differs: its axes and settings
-replace the other's, its overrides come after the other's.
+A file has a `title`, a `[grid]` of axes that vary, and fixed `[settings]` (those of a `Cell`). `[[override]]`
+blocks change grid or settings for some datasets, methods, backbones or clients; `chosen` says how a value was
+chosen if it was chosen on the table itself. `[[published]]` blocks map the table's cells to printed figures.
+A file that `extends` another states only what differs: its axes and settings replace the other's, its
+overrides follow the other's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from fedsub.datasets.paths import PLUGIN, is_path
 
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 ARENA = Path(__file__).with_name("arena.toml")
-"""The protocol of `fedsub arena`: apart from the tables, so that --all does not run it."""
+"""The protocol of `fedsub arena`; outside `FOLDER`, so that --all does not run it."""
 AXES = ("dataset", "partition", "clients", "method", "backbone")
 AT_ROUND = "@round"
 """Separates a score from the number of its round."""
 AT_CLIENTS = "@clients"
-"""Separates a score from the first and last client of its average, `0-4`."""
+"""Separates a score from the first and last client that it is averaged over, as `0-4`."""
 
 
 class ProtocolError(UserError):
@@ -43,28 +43,28 @@ class ProtocolError(UserError):
 
 @dataclass(frozen=True)
 class Override:
-    """Changes for the cells that match every condition; later overrides win."""
+    """Changes to the cells that match every condition; later overrides win."""
 
     when: Mapping[str, tuple[Any, ...]]
-    """Axis name → values it applies to; datasets and methods by bare name or as spelt in the grid."""
+    """Axis → values that match; datasets and methods by bare name or as spelt in the grid."""
     grid: Mapping[str, tuple[Any, ...]]
     settings: Mapping[str, Any]
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Options of the method."""
     seeds: int | None = None
-    """How many seeds run where no request names any; 0: none."""
+    """Number of seeds to run if a request names none; 0 runs none."""
     chosen: str = ""
-    """How these settings or options, or the clients of a grid, were chosen on the very table, where no paper
-    states them; empty where one does, or where no figure of the table depends on them."""
+    """How these settings, options or clients were chosen on this table itself because no paper states them;
+    empty if a paper states them or no figure of the table depends on them."""
 
     @property
     def values(self) -> set[tuple[str, str]]:
-        """The values it sets; a setting and an option may share a name."""
+        """The (part, name) pairs that the override sets; a setting and an option may share a name."""
         named = {"settings": self.settings, "options": self.options}
         return {(part, name) for part, given in named.items() for name in given}
 
     def matches(self, point: Mapping[str, Any]) -> bool:
-        """Whether the axes that `point` gives satisfy every condition; a missing axis does not."""
+        """Whether `point` satisfies every condition; an axis that it lacks satisfies none."""
         return all(
             axis in point and stands_for(axis, point[axis], values) for axis, values in self.when.items()
         )
@@ -72,34 +72,34 @@ class Override:
 
 @dataclass(frozen=True)
 class Published:
-    """Printed figures answered by a protocol's cells: our names → those of published.csv."""
+    """Printed figures that a protocol's cells reproduce: our names → the names in published.csv."""
 
     paper: str = ""
     table: str = ""
     metric: Mapping[str, str] = field(default_factory=lambda: {"accuracy": "accuracy"})
     dataset: Mapping[str, str] = field(default_factory=dict)
     partition: Mapping[str, str] = field(default_factory=dict)
-    """A bare scheme stands for the variants of it that the grid lists."""
+    """A bare scheme stands for all its variants in the grid."""
     method: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Method as spelt in the grid → its `method`; its `partition`, `clients`, `baseline` if others."""
+    """Method as spelt in the grid → its `method`, and its `partition`, `clients`, `baseline` if different."""
     backbone: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    """Prefix of the note of its figures, if they differ in nothing else."""
+    """Prefix of the figures' note, if nothing else distinguishes them."""
     scale: float = 1.0
     """Factor from the printed unit to ours."""
     runs: int = 1
     """Number of runs in the printed means; 1 if the paper does not state it."""
     drawn_once: bool = False
-    """Whether those runs share one partition and split, which may shift their mean."""
+    """Whether the paper's runs share one partition and split, which may shift their mean."""
     baseline: str = ""
-    """The method, as written in the grid, over which gains are judged; empty for none."""
+    """The method, as spelt in the grid, over which gains are judged; empty for none."""
     cannot: str = ""
-    """Why no run here answers the figures, although cells report a score of that name; empty if they do."""
+    """Why no run can reproduce the figures, although cells report a score of that name; empty if runs can."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One table: its grid, its fixed settings, and what was published."""
+    """One table: its grid, its fixed settings, and its published figures."""
 
     name: str
     title: str
@@ -107,10 +107,10 @@ class Protocol:
     grid: Mapping[str, tuple[Any, ...]]
     seeds: int
     metrics: tuple[str, ...]
-    """Scores, `extras` and partition statistics shown, the main one first. `gain_over_NAME` is the
-    difference to method NAME, `change_from_NAME` that to the same method on partition NAME,
-    `communication_pct_of_NAME` the share of NAME's bytes, both ways; `NAME@round5` is read in that round,
-    `accuracy@clients0-4` over those clients."""
+    """Scores, `extras` and partition statistics shown, the main one first. `gain_over_NAME`: difference to
+    method NAME. `change_from_NAME`: difference to the same method on partition NAME.
+    `communication_pct_of_NAME`: bytes in both directions as a percentage of NAME's. `NAME@round5`: value in
+    round 5. `accuracy@clients0-4`: value over clients 0 to 4."""
     settings: Mapping[str, Any]
     overrides: tuple[Override, ...] = field(default=())
     metric_files: tuple[str, ...] = ()
@@ -119,31 +119,31 @@ class Protocol:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """Its metrics, then that of link prediction, which its cells can be asked to do instead."""
+        """The metrics, then `roc_auc`, because a request can change the cells' task to link prediction."""
         return tuple(dict.fromkeys((*self.metrics, "roc_auc")))
 
     @property
     def own_table(self) -> str:
-        """The printed table that it reproduces, as named in the list of figures; empty for none."""
+        """The printed table that the protocol reproduces, as named in the list of figures; empty for none."""
         return next((source_of(block.paper, block.table) for block in self.published), "")
 
     def grid_for(self, **point: Any) -> dict[str, tuple[Any, ...]]:
-        """The grid, as overridden for the axes in `point`."""
+        """Return the grid, as overridden for the axes in `point`."""
         return self._overridden("grid", self.grid, point)
 
     def settings_for(self, **point: Any) -> dict[str, Any]:
-        """The fixed settings at a point of the grid (all axes given). Rounds are selected by the metric by
-        which the field scores the graph, unless the protocol names one."""
+        """Return the fixed settings at a point of the grid (all axes given). Unless the protocol names a
+        selection metric, it is the graph's usual metric (`catalog.metric_of`)."""
         settings = self._overridden("settings", self.settings, point)
         metric = known.metric_of(str(bare(point["dataset"])))
         return {"selection_metric": metric, **settings} if metric else settings
 
     def options_for(self, **point: Any) -> dict[str, OptionValue]:
-        """The options that the overrides give the method at a point of the grid (all axes given)."""
+        """Return the method's options from the overrides at a point of the grid (all axes given)."""
         return self._overridden("options", {}, point)
 
     def seeds_for(self, **point: Any) -> int:
-        """How many seeds run at a point of the grid (all axes given), where no request names any."""
+        """Return the number of seeds at a point of the grid (all axes given) if a request names none."""
         said = [override.seeds for override in self._matching(point)]
         return next((seeds for seeds in reversed(said) if seeds is not None), self.seeds)
 
@@ -154,7 +154,7 @@ class Protocol:
         return values
 
     def _matching(self, point: Mapping[str, Any]) -> list[Override]:
-        """The overrides that hold at a point, in their order."""
+        """Return the overrides that match a point, in their order."""
         key = tuple(point.items())
         if key not in self._matched:
             self._matched[key] = [override for override in self.overrides if override.matches(point)]
@@ -172,16 +172,16 @@ class Protocol:
         clients: Iterable[int] = (),
         backbones: Iterable[str] = (),
     ) -> Iterator[tuple[str, int, str]]:
-        """Partition, clients and backbone of every cell of a dataset and method; what is given replaces
-        an axis of the grid."""
+        """Yield partition, clients and backbone of every cell of a dataset and method. A given argument
+        replaces its axis of the grid."""
         for partition in partitions or self.grid_for(dataset=dataset, method=method)["partition"]:
             grid = self.grid_for(dataset=dataset, method=method, partition=partition)
             yield from product((partition,), clients or grid["clients"], backbones or grid["backbone"])
 
     def chosen_for(self, **point: Any) -> tuple[str, ...]:
-        """One sentence for each choice made on this table that holds at a point of the grid (all axes
-        given), in the order of the overrides. A choice is left out where a later override, or the method's
-        own brackets, sets one of its values again, be it to the same."""
+        """Return one sentence per choice made on this table that holds at a point of the grid (all axes
+        given), in the order of the overrides. A choice is left out if a later override, or the method's own
+        brackets, sets one of its values again, even to the same value."""
         matching = self._matching(point)
         last: dict[tuple[str, str], Override | None] = {
             value: override for override in matching for value in override.values
@@ -199,12 +199,12 @@ class Protocol:
 
 
 def source_of(paper: str, table: str) -> str:
-    """Name of a printed table."""
+    """Return the name of a printed table."""
     return f"{paper}, {table}"
 
 
 def stands_for(axis: str, value: Any, names: Collection[Any]) -> bool:
-    """Whether a value on an axis is one of the names, or a variant of one; paths and names both count."""
+    """Whether a value on an axis is one of the names or a variant of one. A path matches its part's name."""
     if value in names or bare(value) in names:
         return True
     if not (is_path(str(bare(value))) or _hold_a_path(tuple(names))):
@@ -220,26 +220,26 @@ def _hold_a_path(names: tuple[Any, ...]) -> bool:
 
 
 def bare(value: Any) -> Any:
-    """A name without its options; other values unchanged."""
+    """Return a name without its options, any other value unchanged."""
     return value.partition("[")[0] if isinstance(value, str) else value
 
 
 def names() -> list[str]:
-    """Names of the protocols that the benchmark brings, `quick` first."""
+    """Return the names of the benchmark's own protocols, `quick` first."""
     found = sorted(path.stem for path in FOLDER.glob("*.toml"))
     return sorted(found, key=lambda name: name != "quick")
 
 
 def table_name(asked: str) -> str:
-    """The name under which a table's records are kept, from its name or file."""
+    """Return the name under which a table's records are kept, from its name or file."""
     return Path(asked).stem if asked.endswith(".toml") else asked
 
 
 def load_protocol(name: str) -> Protocol:
-    """The protocol called `name`, or in the file `name` if that ends in `.toml`.
+    """Load the protocol called `name`, or from the file `name` if that ends in `.toml`.
 
-    Raises UserError for an unknown name and ProtocolError for a faulty file, or one of one's own that is
-    called as a table of the benchmark: both would keep their records in one place.
+    Raises UserError for an unknown name, and ProtocolError for a faulty file or a user's file with the name
+    of a table of the benchmark: both would keep their records in one place.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.stem in names():
@@ -251,7 +251,7 @@ def load_protocol(name: str) -> Protocol:
 
 
 def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """A file's content merged into the protocol that it extends."""
+    """Return a file's content merged into the protocol that it extends."""
     if "extends" not in content:
         return content
     name = content["extends"]
@@ -274,8 +274,8 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
 
 
 def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is left of an override of the base: not what the file that extends it says for all its cells, and
-    where that is a setting that was chosen, not that it was. None if nothing is left."""
+    """Return a base's override without the axes and settings that the extending file fixes for all its cells;
+    `chosen` is dropped with any of its settings. None if nothing is left."""
     left = dict(override)
     for key in ("grid", "settings"):
         own = content.get(key, {})
@@ -289,14 +289,14 @@ def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
 
 
 def _without(settings: Mapping[str, Any], said: Collection[str]) -> dict[str, Any]:
-    """The settings but for those that are `said`."""
+    """Return the settings except those in `said`."""
     return {name: value for name, value in settings.items() if name not in said}
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
-    """The protocol that a parsed TOML file describes.
+    """Return the protocol that a parsed TOML file describes.
 
-    Raises ProtocolError naming the key at fault and the nearest valid ones.
+    Raises ProtocolError naming the faulty key and the nearest valid ones.
     """
     reader = _Reader(f"protocol {name}")
     given = reader.table(content, _TOP, "")
@@ -344,7 +344,7 @@ class _Reader:
                 raise self.error(str(unknown("key", key, valid, f" in [{where}]" if where else "")))
 
     def check(self, key: str, value: Any, hint: Any) -> Any:
-        """The value, text without the space around it, once it has the type that `hint` says."""
+        """Return the value, text stripped. Raises ProtocolError if its type is not `hint`."""
         if hint == dict[str, str] and isinstance(value, dict):
             return {name: self.check(f"{key}.{name}", text, str) for name, text in value.items()}
         try:
@@ -354,7 +354,7 @@ class _Reader:
         return value.strip() if isinstance(value, str) else value
 
     def table(self, content: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """A table with no other keys than those of `hints`, each of its type; counts are at least 1."""
+        """Return a table after checking its keys and types against `hints`; counts must be at least 1."""
         self.check_keys(content, hints, where)
         given = {key: self.check(key, value, hints[key]) for key, value in content.items()}
         for key, value in given.items():
@@ -415,7 +415,7 @@ class _Reader:
         return Published(**{**given, "method": methods})
 
     def printed(self, name: str, entry: Any) -> dict[str, str]:
-        """The printed names of a method; a text stands for a table with the key `method` alone."""
+        """Return the printed names of a method; a text stands for a table with only the key `method`."""
         if isinstance(entry, str):
             return {"method": entry}
         if not isinstance(entry, dict):

@@ -1,4 +1,4 @@
-"""The class `Request`: cells to run, and how. Made by the command line and by `fedsub.run`."""
+"""The class `Request`, made by the command line and by `fedsub.run`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ENGINES = ("process", "ray", "slurm", "in-process", "flower")
 KINDS = ("predictions", "model", "embeddings")
 """Kinds of files that a cell can save."""
 MOST_SEEDS, LARGEST_SEED = 10_000, 999_999_999
-"""More seeds are a slip, and take minutes to plan."""
+"""Maximum number of seeds, and largest seed; more seeds are a mistake and would take minutes to plan."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Cells to run, and how; an empty tuple is no filter."""
+    """Which cells to run and how; an empty tuple filters nothing."""
 
     table: tuple[str, ...] = ()
     """Names of protocols, or paths of .toml files."""
@@ -29,11 +29,11 @@ class Request:
     backbone: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
-    """Settings replaced, each `name=value`."""
+    """Settings that replace the table's, each `name=value`."""
     all: bool = False
     """Whether to run every table on all available data."""
     shard: tuple[int, int] | None = None
-    """Part of the plan to run, and number of parts; from 1."""
+    """Shard of the plan to run, counted from 1, and number of shards."""
     results: Path = Path("results")
     """The folder that keeps the records."""
     engine: str = "process"
@@ -46,15 +46,15 @@ class Request:
     timeout: float | None = None
     """Seconds after which a cell is stopped."""
     checkpoint: float = 600.0
-    """Seconds of a cell between two checkpoints; 0 for none."""
+    """Seconds between two checkpoints of a cell; 0 for none."""
     save: tuple[str, ...] = ()
     """Files to save for each cell (`benchmark.execution.artifacts`)."""
     pdb: bool = False
-    """Whether the debugger opens where a cell raises."""
+    """Whether the debugger opens when a cell raises."""
     trials: int = 20
-    """Points of a search for settings, the defaults counted."""
+    """Number of trials of a search, the defaults included."""
     cap: float = 30.0
-    """Core-seconds that a method has for its search on a block, in those of FedAvg's defaults there; 0: no
+    """Core-seconds of a method's search on a block, in units of a FedAvg run with its defaults there; 0: no
     cap. With 30 the whole arena takes some 60 core-hours. FedAvg's own search on Chameleon-filtered takes 23
     in the first rung and about 50 in the second: its trials are deeper and have more epochs."""
 
@@ -82,7 +82,7 @@ class Request:
 
     @property
     def files(self) -> list[str]:
-        """The .py files that the request itself names, not through a table."""
+        """The .py files that the request itself names, without those that its tables name."""
         texts = [*self.dataset, *self.method, *self.partition, *self.backbone]
         texts += [text.partition("=")[2] for text in self.settings]
         return [path for path in (text.partition("[")[0] for text in texts) if path.endswith(PLUGIN)]

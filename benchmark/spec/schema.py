@@ -20,7 +20,7 @@ Kind = TypeVar("Kind")
 LARGEST = 1e200
 """Largest accepted number; beyond it sums, squares and ratios overflow."""
 _WHOLE = Annotated[int, msgspec.Meta(ge=-(2**63 - 1), le=2**63 - 1)]
-"""Tables hold whole numbers in 64 bits."""
+"""TOML stores whole numbers in 64 bits."""
 _FINITE = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 _WORDS: Mapping[Any, str] = {
     str: "text",
@@ -34,7 +34,7 @@ _WORDS: Mapping[Any, str] = {
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in a line, or None if there is none that could be written again."""
+    """Return the JSON object in a line, or None if the line holds no valid one."""
     try:
         values = msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -43,7 +43,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
-    """Return `value` if it has the type `hint`. Raises UserError, naming `name`, if it has not."""
+    """Return `value` if it has the type `hint`. Raises UserError, naming `name`, if it does not."""
     if not fits(value, hint):
         raise UserError(f"{name} must be {_WORDS.get(hint, hint)}, not {repr(value)[:80]}")
     return value
@@ -59,16 +59,16 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 class Table:
-    """The types of a table's entries, of which each may be missing, and others stand beside."""
+    """The types of a table's entries; each entry may be missing, and unknown entries are ignored."""
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
         self._hints = dict(hints)
-        # Of a class msgspec finds at once what it checks, of a hint after hashing all its parts.
+        # msgspec looks up the checks of a class at once, those of a hint only after hashing all its parts.
         entries = [(name, _bounded(hint), None) for name, hint in hints.items()]
         self._kind = msgspec.defstruct("Entries", entries)
 
     def check(self, values: Mapping[str, Any]) -> None:
-        """Raises UserError, as `checked`, for an entry of another type."""
+        """Raises UserError, as `checked` does, for an entry of another type."""
         try:
             msgspec.convert(values, self._kind)
         except msgspec.ValidationError:
@@ -79,7 +79,7 @@ class Table:
 
 @cache
 def _bounded(hint: Any) -> Any:
-    """The hint with bounds for its numbers; whole ones are floats too."""
+    """Return the hint with bounds for its numbers; whole numbers also pass as floats."""
     if hint is Any:
         hint = int | float | str | bool | list | dict | None
     parts = tuple(map(_bounded, typing.get_args(hint)))

@@ -13,7 +13,7 @@ from fedsub.datasets.options import Spec, parse_value
 
 _AXES = ("dataset", "partition", "clients", "method", "backbone")
 _BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
-"""Arguments that are no settings."""
+"""Arguments of `run` and the command line that are no settings."""
 _NO_SETTINGS = (
     *_AXES,
     "protocol",
@@ -29,7 +29,7 @@ SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 
 
 def toml_type(hint: Any) -> Any:
-    """The type that TOML has for a field of type `hint`."""
+    """Return the TOML type of a field of type `hint`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Mapping:
         return dict[str, str] if arguments[1] is str else dict
@@ -53,11 +53,11 @@ USUAL = {
     "averaging": "accuracy",
     "feature_transform": "features",
 }
-"""Names in other libraries and of fields in the code → ours."""
+"""Name in other libraries, or of a field in the code → our name."""
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """Check the value of a setting; text is stripped. Raises UserError if it has the wrong type."""
+    """Return the checked value of a setting, text stripped. Raises UserError if it has the wrong type."""
     found = checked(f"key {name!r}", value, _TYPES[name])
     if isinstance(found, str):
         return found.strip()
@@ -65,7 +65,7 @@ def checked_setting(name: str, value: Any) -> Any:
 
 
 def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserError:
-    """The error for a name that is no setting; `kind` and `place` as in `datasets.errors.unknown`."""
+    """Return the error for a name that is no setting; `kind` and `place` as in `datasets.errors.unknown`."""
     if name in USUAL:
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
     if name in _BESIDE:
@@ -82,7 +82,7 @@ def takes_list(name: str) -> bool:
 def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     """Parse a setting `name=value`; a list is written `a,b` or `a+b`.
 
-    Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
+    Raises UserError for an unknown name or a value of the wrong type; the message names `source`.
     """
     key, equals, value = text.partition("=")
     if not equals:

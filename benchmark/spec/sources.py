@@ -1,8 +1,8 @@
-"""Methods of this copy that are not those of the committed records.
+"""Methods of this copy whose code differs from that of the committed records.
 
-`methods/sources.json` lists each file of a method with a digest of its text, which is quick to compare, and
-of its code, which comments and docstrings do not change. `make sources` writes it anew: after a method's
-`version` was raised, or after `python -m benchmark verify --method …` found no difference.
+For each file of a method, `methods/sources.json` lists a digest of its text, which is quick to compare, and
+one of its code, which comments and docstrings do not change. Run `make sources` to update it after raising a
+method's `version`, or after `python -m benchmark verify --method …` found no difference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIST = "sources.json"
 
 
 def edited(folder: Path = FOLDER) -> dict[str, bytes]:
-    """Path in the folder → code of each file that is not listed with that code."""
+    """Path in the folder → code of each file whose code differs from the list."""
     listed, found = json.loads((folder / LIST).read_text("utf-8")), {}
     for name, text in _texts(folder).items():
         of_text, of_code = listed.get(name, ("", ""))
@@ -28,7 +28,7 @@ def edited(folder: Path = FOLDER) -> dict[str, bytes]:
 
 
 def write(folder: Path = FOLDER) -> None:
-    """List the files as they are now."""
+    """Write the list for the present files."""
     lines = (
         json.dumps(name) + ": " + json.dumps([digest([text.encode()]), digest([code_in(text)])])
         for name, text in _texts(folder).items()

@@ -1,6 +1,6 @@
-"""The space in which a method is tuned, and its points.
+"""The search space of a method's tuning, and its points.
 
-Shared dimensions are the tunable settings of `Schedule` and `Architecture`. At most `MOST_OWN` tunable
+The shared dimensions are the tunable settings of `Schedule` and `Architecture`. At most `MOST_OWN` tunable
 options of the method follow. All methods have the same points in the shared dimensions.
 """
 
@@ -25,14 +25,14 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 
 MOST_OWN = 3
-"""Options of its own that a method may have tuned: more would spread the same trials thinner."""
+"""Maximum number of tunable options of a method: more would spread the same trials thinner."""
 SEED = 0
-"""Of the scrambling: every search has the same points."""
+"""Seed of the Sobol sequence's scrambling: every search has the same points."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One thing that is tuned."""
+    """One tuned setting or option."""
 
     name: str
     part: str
@@ -41,13 +41,13 @@ class Dimension:
 
 
 def shared_dimensions() -> tuple[Dimension, ...]:
-    """Those of all methods."""
+    """Return the dimensions that all methods share."""
     parts = (("schedule", Schedule), ("architecture", Architecture))
     return tuple(Dimension(name, part, each) for part, kind in parts for name, each in ranges_of(kind))
 
 
 def own_dimensions(method: str) -> tuple[Dimension, ...]:
-    """Those of a method's options. Raises UserError for an unknown method and for more than `MOST_OWN`."""
+    """Dimensions of a method's options. Raises UserError for an unknown method and more than `MOST_OWN`."""
     from fedsub.methods.core import registry
 
     found = tuple(
@@ -61,8 +61,8 @@ def own_dimensions(method: str) -> tuple[Dimension, ...]:
 
 @cache
 def points(count: int = Request.trials) -> np.ndarray:
-    """(count − 1, shared dimensions + MOST_OWN) in [0, 1): the points after the defaults, a scrambled Sobol
-    sequence. A method of fewer options reads fewer columns, so that the shared ones are those of all."""
+    """Scrambled Sobol sequence, (count − 1, shared dimensions + MOST_OWN), in [0, 1): the points after the
+    defaults. A method with fewer options reads fewer columns; the shared columns are the same for all."""
     from scipy.stats import qmc
 
     width = len(shared_dimensions()) + MOST_OWN
@@ -71,16 +71,16 @@ def points(count: int = Request.trials) -> np.ndarray:
 
 
 def trial_cells(base: Cell, count: int = Request.trials, fixed: Collection[str] = ()) -> list[Cell]:
-    """The trials of a search: `base`, then `base` at each point, but for settings and options named in
-    `fixed`. Raises UserError as `own_dimensions`."""
+    """Return the trials of a search: `base`, then `base` moved to each point, except the settings and options
+    named in `fixed`. Raises UserError as `own_dimensions` does."""
     with user_objects(user_objects_of(base)):
         space = (*shared_dimensions(), *own_dimensions(base.method))
         return [base, *(_at(base, space, point, fixed) for point in points(count))]
 
 
 def asked_cell(base: Cell, share_of: Callable[[str], float], fixed: Collection[str]) -> Cell:
-    """`base` with every setting and option that is tuned, but for those named in `fixed`, at the share of its
-    range, in [0, 1), that `share_of` gives for its name."""
+    """Return `base` with every tuned setting and option, except those named in `fixed`, at the share of its
+    range, in [0, 1), that `share_of` returns for its name."""
     with user_objects(user_objects_of(base)):
         space = (*shared_dimensions(), *own_dimensions(base.method))
         free = [each for each in space if each.name not in fixed]
@@ -88,7 +88,7 @@ def asked_cell(base: Cell, share_of: Callable[[str], float], fixed: Collection[s
 
 
 def _at(base: Cell, space: Sequence[Dimension], point: Iterable[float], fixed: Collection[str]) -> Cell:
-    """The cell at a point of a space; an option that cannot act beside the others keeps its default."""
+    """Return the cell at a point of a space; an option without effect beside the others keeps its default."""
     found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
     lacking = describe(base.method).lacks
     for dimension, share in zip(space, point, strict=False):
@@ -109,8 +109,8 @@ def _at(base: Cell, space: Sequence[Dimension], point: Iterable[float], fixed: C
 
 
 def changes(base: Cell, cell: Cell) -> tuple[str, dict[str, Any]]:
-    """The method with its options as `--method` takes it, and the settings in which a trial differs from its
-    base."""
+    """Return the method with its options in the form of `--method`, and the settings in which a trial differs
+    from its base."""
     found: dict[str, Any] = {}
     for part in ("schedule", "architecture"):
         before, now = vars(getattr(base, part)), vars(getattr(cell, part))

@@ -28,4 +28,4 @@ _FORMATS = (
 )  # fmt: skip
 
 PARSERS: Mapping[str, Parser] = {each.__name__.rpartition(".")[2]: each.parse for each in _FORMATS}
-"""Parser by the loader name that a `DatasetInfo` carries."""
+"""Name in `DatasetInfo.loader` → parser."""

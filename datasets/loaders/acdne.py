@@ -1,8 +1,8 @@
-"""Papers of three digital libraries (ACM, Citation, DBLP), joined by citations within each.
+"""Papers of three digital libraries (ACM, Citation, DBLP), joined by citations within each library.
 
-Shen et al., Adversarial Deep Network Embedding for Cross-network Node Classification, AAAI 2020: a .mat file
-each with `network` (n, n), `attrb` (n, 6775) and `group` (n, 5). A paper of several groups, or none, has no
-label.
+Shen et al., Adversarial Deep Network Embedding for Cross-network Node Classification, AAAI 2020. One .mat
+file per library with `network` (n, n), `attrb` (n, 6775) and `group` (n, 5). A paper in several groups, or in
+none, has no label.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AM-GCN's zip files (ACM, BlogCatalog, Flickr, UAI2010).
 
-Wang et al., AM-GCN: Adaptive Multi-channel Graph Convolutional Networks, KDD 2020. Three text members:
-`NAME.edge` (a pair of nodes per line), `NAME.feature` (a dense row per node), `NAME.label`.
+Wang et al., AM-GCN: Adaptive Multi-channel Graph Convolutional Networks, KDD 2020. Each zip has three text
+members: `NAME.edge` (a pair of nodes per line), `NAME.feature` (a dense row per node), `NAME.label`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
 
 def _integers(archive: zipfile.ZipFile, path: Path, ending: str) -> np.ndarray:
     text = archive.read(sole_member(archive, path, ending))
-    # some of the files spell integers as 3.000000000000000000e+00
+    # Some files write integers as 3.000000000000000000e+00.
     values = np.array(text.split(), dtype=np.float64)
     if (values != np.rint(values)).any():
         raise ValueError(f"{ending} holds fractions")
@@ -43,16 +43,16 @@ def _integers(archive: zipfile.ZipFile, path: Path, ending: str) -> np.ndarray:
 
 
 def _read_features(stream: IO[bytes]) -> sp.csr_matrix:
-    """Rows of numbers as CSR; read in blocks, since Flickr's 91 million numbers are nearly all zero."""
+    """Read rows of numbers as CSR, in blocks, since Flickr's 91 million numbers are nearly all zero."""
     blocks: list[sp.csr_matrix] = []
     columns = 0
     lines = filter(None, map(bytes.strip, stream))
     while block := list(islice(lines, _ROWS_AT_ONCE)):
         columns = columns or len(block[0].split())
         with warnings.catch_warnings():
-            # where text is left over, older numpy only warns: the count tells
+            # Older numpy only warns about remaining text; the count below detects it.
             warnings.simplefilter("ignore", DeprecationWarning)
-            # takes half the time that converting a split list does
+            # This takes half the time of converting a split list.
             values = np.fromstring(b" ".join(block), dtype=np.float32, sep=" ")
         if len(values) != len(block) * columns:
             raise ValueError("the rows of .feature differ in length or hold something else than numbers")

@@ -1,9 +1,9 @@
 """Facebook100: friendships within an American college in 2005.
 
-Traud, Mucha and Porter, Social Structure of Facebook Networks, Physica A 2012: a .mat file with the adjacency
-`A` (n, n) and `local_info` (n, 7): status, gender, major, minor, dorm, year, high school; 0 is unknown.
-The label is the year, features are status, major, minor and high school, one-hot; gender is left out. People
-of a year with fewer than 100 have no label; `dorm` is 0 where it is unknown or has fewer than 20.
+Traud, Mucha and Porter, Social Structure of Facebook Networks, Physica A 2012. One .mat file with the
+adjacency `A` (n, n) and `local_info` (n, 7): status, gender, major, minor, dorm, year, high school; 0 is
+unknown. The label is the year. Features are status, major, minor and high school, one-hot; gender is left
+out. Years with fewer than 100 people give no label. `dorm` is 0 if it is unknown or has fewer than 20 people.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
 
 
 def _one_hot(values: np.ndarray) -> sp.csr_matrix:
-    """(n, different values) with 1 for each node's value."""
+    """Return the one-hot matrix of values, (n, number of distinct values)."""
     found, column = np.unique(values, return_inverse=True)
     return ones_at(np.arange(len(values)), column, (len(values), len(found)))

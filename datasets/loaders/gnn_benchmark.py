@@ -1,8 +1,8 @@
 """The npz format of gnn-benchmark (Amazon, Coauthor) and graph2gauss (citation-full DBLP).
 
 Shchur et al., Pitfalls of Graph Neural Network Evaluation, 2018; Bojchevski and Günnemann, ICLR 2018.
-Adjacency and features are CSR matrices in four arrays each, `labels` is an integer per node. The files
-also hold names as object arrays, which would need unpickling: they are not read.
+Adjacency and features are CSR matrices in four arrays each; `labels` holds an integer per node. The files
+also hold names as object arrays, which are not read because they would need unpickling.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedsub.datasets.loaders.raw import RawGraph, checked, csr, edges_of
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
-    """Read the one file given; features stay counts where upstream has counts.
+    """Read the one file given; features stay counts if upstream has counts.
 
     Raises MalformedFileError if an array is missing, damaged or does not fit.
     """

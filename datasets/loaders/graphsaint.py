@@ -1,7 +1,7 @@
 """GraphSAINT's files (Flickr with 89,250 nodes), in one zip as DGL distributes them.
 
-Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020: `adj_full.npz`
-(scipy CSR), `feats.npy` (n, d), `class_map.json` (node → class); role.json, the split, is not used.
+Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Members: `adj_full.npz`
+(scipy CSR), `feats.npy` (n, d), `class_map.json` (node → class); the split in role.json is not used.
 """
 
 from __future__ import annotations

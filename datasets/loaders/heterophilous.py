@@ -1,8 +1,8 @@
 """The npz format of heterophilous-graphs (Amazon-Ratings, Chameleon, Tolokers, …).
 
-Platonov et al., A critical look at the evaluation of GNNs under heterophily, ICLR 2023: arrays
-`node_features` (n, d), `node_labels` (n,), `edges` (m, 2); `train_masks`, `val_masks`, `test_masks`
-(10, n), the ten published splits, which a file may lack.
+Platonov et al., A critical look at the evaluation of GNNs under heterophily, ICLR 2023. Arrays:
+`node_features` (n, d), `node_labels` (n,), `edges` (m, 2), and optionally the ten published splits
+`train_masks`, `val_masks`, `test_masks` (10, n).
 """
 
 from __future__ import annotations

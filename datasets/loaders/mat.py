@@ -1,4 +1,4 @@
-"""MATLAB's .mat files, read without trust."""
+"""Safe reading of downloaded MATLAB .mat files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedsub.datasets.loaders.raw import malformed
 
 
 def read_mat(path: Path, names: Sequence[str]) -> list[Any]:
-    """The matrices of these names, sparse ones as CSR.
+    """Read the matrices of these names, sparse ones as CSR.
 
-    Raises MalformedFileError if the file is damaged, lacks one, or one is no matrix of numbers.
+    Raises MalformedFileError if the file is damaged, lacks a matrix, or one is no matrix of numbers.
     """
     try:
         content = scipy.io.loadmat(path, variable_names=names)
     except Exception as error:
-        # A damaged file may raise nearly any exception: all mean the same to the reader.
+        # A damaged file may raise nearly any exception.
         raise malformed(path, f"not a .mat file ({' '.join(str(error).split())})") from error
     found = []
     for name in names:

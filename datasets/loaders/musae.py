@@ -2,7 +2,7 @@
 
 Rozemberczki, Allen and Sarkar, Multi-scale Attributed Node Embedding, Journal of Complex Networks 2021.
 `edges.csv` (`from,to`), `features.json` (node → list of features), `target.csv` (`mature`, `new_id`, …). The
-label is mature content. A node that `target.csv` holds twice counts once. No edge joins two languages.
+label is mature content. A node that is twice in `target.csv` counts once. No edge joins two languages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fedsub.datasets.loaders.raw import DAMAGE, RawGraph, checked, malformed
 
 Read = TypeVar("Read")
 WIDTH = 3170
-"""Features, numbered alike in all languages; the highest number is 3,169."""
+"""Number of features, which all languages number alike; the highest is 3,169."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
     """Read `LANGUAGE/…_edges.csv`, `…_features.json` and `…_target.csv` of every language, in their order.
 
-    Raises MalformedFileError if a file is damaged or they do not fit."""
+    Raises MalformedFileError if a file is damaged or the files do not fit together."""
     languages = sorted({part.partition("/")[0] for part in files})
     graphs = [_language(language, files) for language in languages]
     sizes = [len(labels) for *_, labels in graphs]
@@ -40,7 +40,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
 
 
 def _language(language: str, files: Mapping[str, Path]) -> tuple[np.ndarray, sp.csr_matrix, np.ndarray]:
-    """Edges (m, 2), features (n, WIDTH) and labels (n,) of one language."""
+    """Read edges (m, 2), features (n, WIDTH) and labels (n,) of one language."""
     target, edges, words = (
         files[f"{language}/musae_{language}_{ending}"]
         for ending in ("target.csv", "edges.csv", "features.json")

@@ -1,4 +1,4 @@
-"""Safe reading of downloaded `.npz` files: never unpickles, and reports damage as one error."""
+"""Safe reading of downloaded `.npz` files, without unpickling; all damage raises MalformedFileError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_unpack
 
 
 class NpzReader:
-    """The arrays of an open npz file by name; each is read when asked for, object arrays are refused."""
+    """The arrays of an open npz file by name, each read at its use. Object arrays are refused."""
 
     def __init__(self, path: Path, content: Mapping[str, np.ndarray]) -> None:
         self.path = path
@@ -31,11 +31,11 @@ class NpzReader:
         return key in self._content
 
     def names(self) -> list[str]:
-        """The names of all arrays."""
+        """Return the names of all arrays."""
         return list(self._content)
 
     def first(self, *keys: str) -> np.ndarray:
-        """The array under the first of these names that exists; upstream spellings vary."""
+        """Return the array under the first of these names that exists; upstream spellings vary."""
         return self[next((key for key in keys if key in self._content), keys[0])]
 
 
@@ -43,8 +43,8 @@ class NpzReader:
 def open_npz(path: Path, member: BinaryIO | None = None) -> Iterator[NpzReader]:
     """Open an npz file for reading, or an npz `member` of the file at `path`.
 
-    Raises MalformedFileError if it is truncated, is no npz file, cannot be opened, or holds an array that is
-    implausibly large.
+    Raises MalformedFileError if it is truncated, is no npz file, cannot be opened, or unpacks to an
+    implausible size.
     """
     try:
         content = np.load(member or path, allow_pickle=False)

@@ -15,9 +15,9 @@ import numpy as np
 from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, open_zip, sole_member
 
 MEMBERS = ("raw/edge.csv.gz", "raw/node-feat.csv.gz", "raw/node-label.csv.gz")
-"""The members needed; publication years are not used."""
+"""Members that are read; publication years are not used."""
 ROLES = ("train.csv.gz", "valid.csv.gz", "test.csv.gz")
-"""Node ids of the published split, in a folder of `split`."""
+"""Members with the node ids of the published split, in a folder of `split`."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -37,8 +37,8 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
 
 
 def _read(archive: zipfile.ZipFile, path: Path, member: str) -> np.ndarray:
-    """A table of numbers without a head, (rows, columns)."""
-    # Slow to import, and needed for this graph alone.
+    """Read a table of numbers without a header row, (rows, columns)."""
+    # Slow to import, and needed only for this graph.
     import pandas
 
     with gzip.open(archive.open(sole_member(archive, path, f"/{member}"))) as stream:

@@ -1,8 +1,7 @@
 """Safe reading of downloaded pickles, without running code in them.
 
-A pickle is a program; the published graphs need four harmless names of it. Everything else raises.
-Arrays and matrices are received by stand-ins: numpy's and scipy's own classes never see its content
-before it is checked.
+A pickle is a program. Names outside `_ALLOWED`, a list of harmless ones, raise. Stand-in classes receive
+arrays and matrices, so that the content is checked before numpy's and scipy's own classes see it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class PickledType:
         self.order: object = "="
 
     def __setstate__(self, state: object) -> None:
-        """Keep the byte order, the second part of the state."""
+        """Keep the byte order, the second entry of the state."""
         self.order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
 
 
@@ -41,17 +40,17 @@ class _Pickled:
     state: object = None
 
     def __init__(self, *arguments: object) -> None:
-        """What numpy's `_reconstruct` is given says nothing of the content, which comes as the state."""
+        """Ignore the arguments of numpy's `_reconstruct`; the content arrives as the state."""
 
     def __setstate__(self, state: object) -> None:
         self.state = state
 
 
 class PickledArray(_Pickled):
-    """Stands for a numpy array; `array` rebuilds it from checked parts."""
+    """Stand-in for a numpy array; `array` rebuilds it from checked parts."""
 
     def array(self, path: Path) -> np.ndarray:
-        """The array. Raises MalformedFileError if it is not numeric or its length is wrong."""
+        """Return the array. Raises MalformedFileError if it is not numeric or its length is wrong."""
         if not isinstance(self.state, tuple) or len(self.state) != 5:
             raise malformed(path, "a pickled array has no content")
         _, shape, kind, fortran, content = self.state
@@ -71,10 +70,10 @@ class PickledArray(_Pickled):
 
 
 class PickledMatrix(_Pickled):
-    """Stands for a scipy CSR matrix; `matrix` rebuilds it from checked parts."""
+    """Stand-in for a scipy CSR matrix; `matrix` rebuilds it from checked parts."""
 
     def matrix(self, path: Path) -> sp.csr_matrix:
-        """The matrix, (rows, columns), from its four parts. Raises MalformedFileError if one is missing."""
+        """Return the matrix, (rows, columns). Raises MalformedFileError if one of its parts is missing."""
         if not isinstance(self.state, dict):
             raise malformed(path, "a pickled matrix has no content")
         shape = self.state.get("_shape", self.state.get("shape"))
@@ -85,14 +84,14 @@ class PickledMatrix(_Pickled):
 
 
 def _new_matrix(cls: object, *arguments: object) -> PickledMatrix:
-    """Stands for `copy_reg._reconstructor`, for sparse matrices only."""
+    """Replace `copy_reg._reconstructor`, for sparse matrices only."""
     if cls is not PickledMatrix:
         raise pickle.UnpicklingError("only sparse matrices may be constructed")
     return PickledMatrix()
 
 
 def _latin_bytes(text: str, encoding: str = "latin1") -> bytes:
-    """Stands for `_codecs.encode`, by which protocol 2 spells bytes."""
+    """Replace `_codecs.encode`, with which protocol 2 stores bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError("only latin1 bytes are allowed")
     return text.encode("latin1")
@@ -121,46 +120,46 @@ _KEPT_UNDER = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """An unpickler that knows the names in `_ALLOWED` and refuses every other."""
+    """An unpickler that accepts only the names in `_ALLOWED`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in for `module.name`; raises UnpicklingError for any name not on the list."""
+        """Return the stand-in for `module.name`; raises UnpicklingError for any name not on the list."""
         try:
             return _ALLOWED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}, which is refused") from None
 
     def persistent_load(self, pid: object) -> Any:
-        """Persistent references never occur in the published files."""
+        """Refuse persistent references, which never occur in the published files."""
         raise pickle.UnpicklingError("the pickle holds a persistent reference, which is refused")
 
 
 def load_pickle(stream: BinaryIO, path: Path) -> Any:
-    """The content of a pickle of arrays (as `PickledArray`), CSR matrices (`PickledMatrix`), lists, dicts.
+    """Load a pickle of arrays (as `PickledArray`), CSR matrices (`PickledMatrix`), lists and dicts.
 
     Raises MalformedFileError if it is damaged or names anything else.
     """
     content = stream.read()
     try:
         for code, argument, _ in pickletools.genops(content):
-            # Room is made for as many entries as the largest number under which one is kept.
+            # The unpickler's memo is allocated up to the largest index, so a huge index must be refused.
             if code.name in _KEPT_UNDER and int(argument or 0) > len(content):
                 raise pickle.UnpicklingError(f"an entry is kept under the number {argument}")
         return RestrictedUnpickler(io.BytesIO(content), fix_imports=False, encoding="latin1").load()
     except Exception as error:
-        # a damaged pickle may raise nearly any exception: all mean the same to the reader
+        # A damaged pickle may raise nearly any exception.
         raise malformed(path, f"not a pickle of arrays ({error})") from error
 
 
 def as_array(content: Any, path: Path) -> np.ndarray:
-    """The unpickled object as a numeric array. Raises MalformedFileError if it is not one."""
+    """Return the unpickled object as a numeric array. Raises MalformedFileError if it is not one."""
     if not isinstance(content, PickledArray):
         raise malformed(path, "it holds something else where an array is expected")
     return content.array(path)
 
 
 def as_matrix(content: Any, path: Path) -> sp.csr_matrix:
-    """The unpickled object, sparse or dense, as a CSR matrix. Raises MalformedFileError if it is not one."""
+    """Return an unpickled sparse or dense matrix as CSR. Raises MalformedFileError if it is no matrix."""
     if isinstance(content, PickledMatrix):
         return content.matrix(path)
     array = as_array(content, path)

@@ -1,8 +1,8 @@
 """Planetoid's eight files per graph (Cora, CiteSeer, PubMed).
 
 Yang et al., Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 2016. Files `ind.NAME.x`,
-`y` (training), `allx`, `ally` (all but test), `tx`, `ty` (test), `graph` (node → list of neighbours),
-`test.index` (text: where the test rows belong). All but the last are Python 2 pickles.
+`y` (training), `allx`, `ally` (all except test), `tx`, `ty` (test), `graph` (node → list of neighbours),
+`test.index` (text: node ids of the test rows). All except the last are Python 2 pickles.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fedsub.datasets.loaders.pickles import as_array, as_matrix, load_pickle
 from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, single
 
 PARTS = ("allx", "ally", "tx", "ty", "graph", "test.index")
-"""The files needed; x and y are contained in allx and ally."""
+"""Files that are read; x and y are contained in allx and ally."""
 TRAIN_PER_CLASS, VALIDATION, TEST = 20, 500, 1000
-"""Nodes of the public split."""
+"""Numbers of nodes in the public split."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
-    """Read the parts, keyed as in `PARTS`; test rows are put where `test.index` says.
+    """Read the parts, keyed as in `PARTS`; `test.index` gives the places of the test rows.
 
-    CiteSeer's test indices have gaps: isolated documents for which no row exists. They become nodes
-    with empty features and label 0, as in the usual loaders.
+    CiteSeer's test indices have gaps for isolated documents without a row. They become nodes with empty
+    features and label 0, as in the usual loaders.
     Raises MalformedFileError if a file is damaged or the parts do not fit together.
     """
     content = {}
@@ -54,7 +54,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
     row_of_node[test] = start + np.arange(len(test))
     stacked = sp.vstack([known, tested, sp.csr_matrix((1, known.shape[1]))], format="csr")
     one_hot = np.concatenate([known_labels, tested_labels, np.zeros((1, known_labels.shape[1]))])
-    # row −1 is the empty one appended last: isolated nodes without a row
+    # Isolated nodes without a row have row −1, the empty one appended last.
     features = single(stacked[row_of_node])
     labels = one_hot[row_of_node].argmax(axis=1)
 
@@ -65,12 +65,12 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
 
 
 def public_split(labels: np.ndarray, tested: np.ndarray) -> np.ndarray | None:
-    """The split of Yang et al., as in `RawGraph.official`; None for other graphs in this format.
+    """Return the split of Yang et al., as in `RawGraph.official`; None for other graphs in this format.
 
-    `tested` (n,) bool are the nodes of `test.index`. The nodes lie in upstream's order: 20 of every class to
-    train on come first, 500 to validate follow.
+    `tested` (n,) bool is the mask of the nodes in `test.index`. In upstream's order, 20 training nodes of
+    every class come first and 500 validation nodes follow.
     """
-    # a node without a label belongs to no class of which 20 could be counted
+    # Nodes without a label cannot be counted by class.
     if labels.min() < 0:
         return None
     train = TRAIN_PER_CLASS * (int(labels.max()) + 1)
@@ -86,9 +86,9 @@ def public_split(labels: np.ndarray, tested: np.ndarray) -> np.ndarray | None:
 
 
 def split_of_archive(raw: RawGraph) -> np.ndarray | None:
-    """`public_split` for an archive from before archives kept it.
+    """Return `public_split` for an old archive, which did not store it.
 
-    Its test nodes are the last 1,000 that have a row: CiteSeer's isolated ones have no features.
+    The test nodes are the last 1,000 nodes with features; CiteSeer's isolated test nodes have none.
     """
     described = np.flatnonzero(np.diff(sp.csr_matrix(raw.features).indptr))
     return public_split(raw.labels, np.isin(np.arange(len(raw.labels)), described[-TEST:]))

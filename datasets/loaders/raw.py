@@ -20,14 +20,14 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import unusable
 
 MAXIMUM_MEMBER_BYTES = 8 * 2**30
-"""A larger member of a zip file is taken for a decompression bomb."""
+"""Maximum bytes of a zip member; a larger one counts as a decompression bomb."""
 UNPACKED_BYTES, UNPACKED_RATIO = 512 * 2**20, 100
-"""So are members of a file that together unpack to more bytes than this and to more than this many times its
-size. The graphs of the registry unpack to at most seven times their size."""
+"""Members that unpack to more bytes than the first and to more than the second times the file's size count as
+a decompression bomb. The registry's graphs unpack to at most seven times their size."""
 MAXIMUM_SIDE = 2**31 - 1
-"""Rows or columns of a sparse matrix; torch and scipy keep the indices in 32 bits."""
+"""Maximum rows or columns of a sparse matrix; torch and scipy store the indices in 32 bits."""
 SPARSE_COLUMNS = 2**20
-"""More columns than this, and than entries, are no features: every model has weights for each of them."""
+"""Features with more columns than this and than entries are refused: models have weights per column."""
 
 DAMAGE = (
     zipfile.BadZipFile,
@@ -43,19 +43,19 @@ DAMAGE = (
     ValueError,
     MemoryError,
 )
-"""What zipfile and numpy raise on damaged files: RuntimeError and MemoryError stand for bits that
-claim encryption, an unknown compression, or an array of absurd size; TokenError, SyntaxError and
-TypeError for a header that is no longer the Python literal it should be."""
+"""Exceptions of zipfile and numpy for damaged files. RuntimeError and MemoryError occur for bits that claim
+encryption, an unknown compression or an array of absurd size; TokenError, SyntaxError and TypeError for a
+header that is no valid Python literal."""
 
 Features: TypeAlias = Any
-"""A numpy array or a scipy CSR matrix; scipy comes without types."""
+"""A numpy array or a scipy CSR matrix; scipy has no type hints."""
 
 
 class MalformedFileError(UserError):
-    """A data file is damaged, truncated, or not of the format its name promises."""
+    """A data file is damaged, truncated, or not in the format of its name."""
 
     reason: str = ""
-    """What is wrong with it."""
+    """What is wrong with the file; empty if it cannot be opened."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class RawGraph:
     features: Features
     """(n, d), dense or CSR."""
     labels: np.ndarray
-    """(n,) integer in 0…C−1; −1 for a node without a label, where those are allowed."""
+    """(n,) integer in 0…C−1; −1 for a node without a label, if the format allows it."""
     official: np.ndarray | None = None
     """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class RawGraph:
 
 
 def malformed(path: Path, reason: str) -> MalformedFileError:
-    """The error for a file that cannot be read; `reason` completes 'cannot read FILE: …'."""
+    """Return the error for a file that cannot be read; `reason` completes 'cannot read FILE: …'."""
     error = MalformedFileError(f"cannot read {path}: {reason}; delete the file and fetch it again")
     error.reason = reason
     return error
@@ -86,9 +86,9 @@ def malformed(path: Path, reason: str) -> MalformedFileError:
 def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     """Check that a graph's arrays fit together, and return it. `unlabelled` allows nodes without a label, -1.
 
-    Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside
-    the graph, a label is negative or not below the number of nodes, a feature is not finite in
-    single precision, in which it will be kept, or a published split gives a node two roles.
+    Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside the graph,
+    a label is negative or not below the number of nodes, a feature is unusable (`graph.unusable`), or a
+    published split gives a node two roles.
     """
     if raw.labels.ndim != 1 or raw.labels.dtype.kind not in "iu" or len(raw.labels) == 0:
         raise malformed(path, "the labels are not one integer per node")
@@ -109,7 +109,7 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
         raise malformed(path, f"an edge ends outside its {nodes} nodes")
     if raw.labels.min() < (-1 if unlabelled else 0):
         raise malformed(path, "a label is negative")
-    # whatever counts classes makes room for the highest of them
+    # Code that counts classes allocates memory up to the highest label.
     if int(raw.labels.max()) >= nodes:
         raise malformed(path, f"a label is {raw.labels.max()} but {nodes} nodes make at most {nodes} classes")
     if reason := unusable(raw.features):
@@ -123,9 +123,9 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
 
 
 def masks_of(stored: Sequence[np.ndarray], nodes: int, path: Path) -> np.ndarray:
-    """Published splits as in `RawGraph.official`, from the masks of each role, (S, n) or (n,), as stored.
+    """Return published splits as in `RawGraph.official`, from the stored mask of each role, (S, n) or (n,).
 
-    Raises MalformedFileError where they are not three such masks of one shape.
+    Raises MalformedFileError if they are not masks of one shape.
     """
     masks = [np.atleast_2d(mask) for mask in stored]
     fit = all(mask.shape == (len(masks[0]), nodes) and mask.dtype.kind == "b" for mask in masks)
@@ -135,10 +135,10 @@ def masks_of(stored: Sequence[np.ndarray], nodes: int, path: Path) -> np.ndarray
 
 
 def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path: Path) -> sp.csr_matrix:
-    """A CSR matrix from the data, indices and indptr of an untrusted file.
+    """Make a CSR matrix from data, indices and indptr of an untrusted file; entries given twice are added.
 
-    Raises MalformedFileError where the parts do not make a matrix (a shape that is not two integers
-    in 0…2³¹−1, out-of-range columns, a row pointer that does not end at the number of entries, ...).
+    Raises MalformedFileError if the parts make no matrix (a shape that is not two integers in 0…2³¹−1,
+    out-of-range columns, a row pointer that does not end at the number of entries, ...).
     """
     data, indices, indptr = parts = tuple(np.asarray(part) for part in stored)
     sizes = np.asarray(shape)
@@ -146,7 +146,7 @@ def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path:
         raise malformed(path, "its sparse matrix is not two-dimensional")
     if any(part.dtype.kind not in "iu" for part in (indices, indptr)) or data.dtype.kind not in "biuf":
         raise malformed(path, "its sparse matrix holds something other than numbers")
-    # integers beyond 64 bits become an array of objects
+    # Integers beyond 64 bits become an array of objects.
     if sizes.dtype.kind not in "iu" or int(sizes.min()) < 0 or int(sizes.max()) > MAXIMUM_SIDE:
         raise malformed(path, f"its sparse matrix claims the shape {sizes.ravel().tolist()}")
     shape = tuple(sizes.ravel().tolist())
@@ -154,42 +154,42 @@ def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path:
         len(indptr) == shape[0] + 1
         and int(indptr[0]) == 0
         and int(indptr[-1]) == len(indices) == len(data)
-        # compared, not subtracted: a difference may wrap around
+        # Compared, not subtracted, because a difference may wrap around.
         and bool((indptr[1:] >= indptr[:-1]).all())
     )
     if not consistent:
         raise malformed(path, "the row pointers of its sparse matrix do not fit its entries")
     if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= shape[1]):
         raise malformed(path, f"its sparse matrix has an entry outside its {shape[1]} columns")
-    # scipy needs one index type for both arrays; 32 bits hold every graph of the registry
+    # scipy needs one index type for both arrays; 32 bits are enough for every graph of the registry.
     if data.dtype == np.float16:  # unknown to scipy
         data = single(data)
     index_type = np.int32 if len(data) <= MAXIMUM_SIDE else np.int64
     matrix = sp.csr_matrix((data, indices.astype(index_type), indptr.astype(index_type)), shape=shape)
-    # An entry given twice is their sum, before anything is done with it. Else the order is the file's.
+    # Entries given twice are summed now; without any, the order stays that of the file.
     summed = matrix.copy()
     summed.sum_duplicates()
     return summed if summed.nnz < matrix.nnz else matrix
 
 
 def single(values: Features) -> Features:
-    """The values as float32; those too large become infinite, which `checked` refuses."""
+    """Return values as float32; too large ones become infinite, which `checked` refuses."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False)
 
 
 def edges_of(adjacency: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target of every stored entry, each (nnz,) int32 or int64."""
+    """Return source and target of every stored entry, each (nnz,) int32 or int64."""
     rows = np.repeat(np.arange(adjacency.shape[0], dtype=adjacency.indices.dtype), np.diff(adjacency.indptr))
     return rows, adjacency.indices
 
 
 @contextmanager
 def open_zip(path: Path, content: str) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file for reading in memory: no member is ever extracted.
+    """Open a zip file for reading in memory; no member is extracted to disk.
 
-    Whatever reading it in the block raises becomes MalformedFileError: its damage, or members that are not
-    the `content` that is expected.
+    Exceptions from reading it in the block become MalformedFileError: it is damaged, or its members are not
+    the expected `content`.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -203,9 +203,9 @@ def open_zip(path: Path, content: str) -> Iterator[zipfile.ZipFile]:
 
 
 def sole_member(archive: zipfile.ZipFile, path: Path, ending: str) -> zipfile.ZipInfo:
-    """The one member of a zip file whose name has this ending, in any folder.
+    """Return the only member of a zip file whose name has this ending, in any folder.
 
-    Raises MalformedFileError if there is none, more than one, or it is implausibly large (`check_unpacked`).
+    Raises MalformedFileError if there is none or several, or if it is implausibly large (`check_unpacked`).
     """
     named = (member for member in archive.infolist() if member.filename.endswith(ending))
     found = [each for each in named if not each.is_dir() and not each.filename.startswith("__MACOSX")]
@@ -227,7 +227,7 @@ def check_unpacked(members: Iterable[zipfile.ZipInfo], path: Path) -> None:
 
 
 def too_large(size: int, path: Path) -> str:
-    """Why `size` bytes are too many for the content of a file; empty if they are not."""
+    """Return why `size` bytes are too many for a file's content; empty if they are not."""
     packed = path.stat().st_size
     if size <= max(UNPACKED_BYTES, UNPACKED_RATIO * packed):
         return ""

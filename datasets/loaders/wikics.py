@@ -1,4 +1,4 @@
-"""Wiki-CS as one JSON file: `features` (n × 300), `labels` (n), `links` (n lists of neighbours).
+"""Wiki-CS, one JSON file: `features` (n × 300), `labels` (n), `links` (n lists of neighbours).
 
 Mernyei and Cangea, Wiki-CS: A Wikipedia-Based Benchmark for Graph Neural Networks, 2020.
 """

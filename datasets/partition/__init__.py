@@ -1,11 +1,10 @@
 """Partition schemes: `partition(dataset, scheme, clients, seed)` assigns nodes to clients.
 
-A scheme is a file beside this one, called as the scheme is but for `_` in place of `-`, with a function
-`partition(dataset, clients, seed, *, option=default, …)` that returns a client per node, (n,) integers
-with −1 for a node left out, or a list with each client's node ids; `Drawn` holds either beside edges that the
-scheme adds to the graph. Others plug in through the entry point
-group `fedsub.partitions` or by the path of a .py file in place of the scheme's name. A scheme that comes to
-draw other clients for a seed says so in its `VERSION` (1 where it says nothing).
+A scheme is a module in this package with the scheme's name, `_` in place of `-`. Its function
+`partition(dataset, clients, seed, *, option=default, …)` returns a client per node, (n,) integers with −1 for
+a node left out, or a list with each client's node ids. `Drawn` holds either, with edges that the scheme adds
+to the graph. Other schemes are found through the entry point group `fedsub.partitions`, or by the path of a
+.py file in place of a name. A scheme that changes its clients for a seed raises its `VERSION` (1 if unset).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def takes_clients_from_data(scheme: str | Spec) -> bool:
 
 
 def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
-    """How many clients such a scheme finds in a graph. Raises UserError as it does."""
+    """Return how many clients the scheme `attribute` finds in a graph. Raises UserError as it does."""
     spec = Spec.of(scheme)
     return attribute.clients_in(dataset, **SCHEMES.check(spec))
 
@@ -43,12 +42,10 @@ def partition(
 ) -> Partition:
     """Distribute the nodes of `dataset` over `clients` clients.
 
-    `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with options in brackets if any:
-    `metis[recursive=true]`; `options` are added to those and win over them. The same arguments give
-    the same partition.
-    Raises UserError for an unknown scheme or option, for fewer than one client, for more clients than
-    nodes, for a negative seed, and for a scheme that raises, returns an empty client or otherwise breaks
-    its contract.
+    `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with optional options in brackets:
+    `metis[recursive=true]`; `options` override these. The same arguments give the same partition.
+    Raises UserError for an unknown scheme or option, fewer than one client, more clients than nodes, a
+    negative seed, and a scheme that raises, returns an empty client or otherwise breaks its contract.
     """
     spec = Spec.of(scheme)
     given = SCHEMES.check(spec, **options)

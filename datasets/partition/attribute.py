@@ -10,11 +10,10 @@ from fedsub.datasets.partition.base import Drawn
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> Drawn:
-    """A client for each value of the attribute `key`, in ascending order and called so; `seed` plays no part.
+    """Make one client per value of the attribute `key`, in ascending order, named by the value.
 
-    A client per node, (n,) int64, −1 for a node without a value (`valued`).
-    Raises UserError if the graph lacks the attribute or it has another number of values than there are
-    clients.
+    Returns a client per node, (n,) int64, −1 for a node without a value (`valued`). `seed` has no effect.
+    Raises UserError if the graph lacks the attribute or its number of values is not the number of clients.
     """
     values, client = _clients(dataset, key)
     if len(values) != clients:
@@ -26,12 +25,12 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> Dr
 
 
 def clients_in(dataset: Dataset, *, key: str = "") -> int:
-    """How many values the attribute has. Raises UserError if the graph lacks it."""
+    """Return the number of values of the attribute. Raises UserError if the graph lacks it."""
     return len(_clients(dataset, key)[0])
 
 
 def _clients(dataset: Dataset, key: str) -> tuple[np.ndarray, np.ndarray]:
-    """The attribute's values, (K,), and each node's client, (n,)."""
+    """Return the attribute's values, (K,), and each node's client, (n,)."""
     if key not in dataset.attributes:
         known = ", ".join(sorted(dataset.attributes)) or "none"
         raise UserError(

@@ -9,24 +9,24 @@ from fedsub.datasets.errors import UserError
 
 
 def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
-    """An order in which neighbours lie close (reverse Cuthill–McKee), (n,) int64.
+    """Return an order that puts neighbours close together (reverse Cuthill–McKee), (n,) int64.
 
-    Cutting a client in two along it keeps most edges on either side.
+    Cutting a client in two along this order cuts few of its edges.
     """
     matrix = sp.csr_matrix(adjacency)
     return sp.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
 
 
 def even_sizes(nodes: int, clients: int) -> np.ndarray:
-    """n nodes over K clients, sizes differing by at most one, spread evenly; (K,) int64."""
+    """Return K sizes with sum n that differ by at most one, spread evenly; (K,) int64."""
     return np.diff(np.arange(clients + 1) * nodes // clients)[::-1].astype(np.int64)
 
 
 def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Move nodes beyond a client's capacity to clients with room, emptiest first.
+    """Move nodes beyond a client's capacity to clients with room, those with most room first.
 
-    `assignment` (n,) client per node; `capacity` (K,) with Σ ≥ n; `order` (n,) says which nodes of a
-    client stay: the earliest. What one client gives up stays together as far as room allows.
+    `assignment` (n,) is the client of each node; `capacity` (K,) with Σ ≥ n. The nodes of a client that are
+    earliest in `order` (n,) stay; the others are moved together if room allows.
     Returns a new (n,) int64 assignment.
     """
     clients = len(capacity)
@@ -41,13 +41,13 @@ def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np
 
 
 def _receivers(room: np.ndarray, nodes: int) -> np.ndarray:
-    """A client with room for each of so many nodes, emptiest first; (nodes,) for `room` (K,), Σ ≥ nodes."""
+    """Return a client for each of `nodes` nodes, the one with most `room` (K,) first; (nodes,). Σ ≥ nodes."""
     order = np.argsort(-room, kind="stable")
     return np.repeat(order, room[order])[:nodes]
 
 
 def fill_empty(assignment: np.ndarray, clients: int, order: np.ndarray) -> np.ndarray:
-    """Give every empty client half of the largest one, cut along `order`; n ≥ K is assumed.
+    """Give every empty client half of the largest client, cut along `order`; n ≥ K is assumed.
 
     Returns a new (n,) int64 assignment in which no client is empty.
     """
@@ -66,12 +66,12 @@ def fill_empty(assignment: np.ndarray, clients: int, order: np.ndarray) -> np.nd
 
 
 def pack(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
-    """Distribute groups of nodes over K clients of about equal size, keeping groups whole where possible.
+    """Distribute groups of nodes over K clients of about equal size, keeping groups whole if possible.
 
-    FedStruct, Appendix K.1. `groups` (n,) is the group of each node; a client holds at most
-    ⌊n/K⌋ + `slack` nodes. Larger groups are cut at that size, in node order; the K largest pieces seed
-    the clients; each further one, in descending size, goes to the first client with room for it.
-    A piece that fits nowhere is poured into the clients with room (each may then reach ⌈n/K⌉ + slack).
+    FedStruct, Appendix K.1. `groups` (n,) is the group of each node; a client holds at most ⌊n/K⌋ + `slack`
+    nodes. Larger groups are cut at that size, in node order. The K largest pieces start the clients; each
+    further piece, in descending size, goes to the first client with room for it. A piece that fits nowhere is
+    split among the clients with room, each of which may then reach ⌈n/K⌉ + slack.
     Returns the client of each node, (n,) int64; no client is empty if n ≥ K.
     Raises UserError if `slack` is negative.
     """
@@ -98,11 +98,11 @@ def pack(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
 
 
 def deal(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
-    """Deal groups of nodes, (n,), out to K clients in turn (FederatedScope-GNN's `LouvainSplitter`).
+    """Distribute groups of nodes, (n,), to K clients in turn (FederatedScope-GNN's `LouvainSplitter`).
 
     Groups are cut at ⌊n/K⌋ − `slack` nodes. Each piece, largest first, goes to the next client in turn that
-    then holds at most ⌊n/K⌋ + `slack`; where none has room, to the emptiest (the code would never end).
-    Returns the client of each node, (n,) int64; the first K pieces go to one client each.
+    then holds at most ⌊n/K⌋ + `slack`. If no client has room, it goes to the smallest one; the original code
+    would never end. Returns the client of each node, (n,) int64; the first K pieces go to one client each.
     Raises UserError for a `slack` below 0, or of ⌊n/K⌋ or more.
     """
     share = len(groups) // clients
@@ -122,7 +122,7 @@ def deal(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
 
 
 def _pieces(groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut groups at `capacity` nodes: the piece of each node, (n,), and the size of each piece."""
+    """Cut groups at `capacity` nodes; returns the piece of each node, (n,), and the size of each piece."""
     order = np.argsort(groups, kind="stable")
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     rank = np.argsort(order) - (np.cumsum(sizes) - sizes)[group]

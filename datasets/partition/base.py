@@ -20,12 +20,12 @@ def _no_edges() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Result of a scheme that adds edges to the graph, or names its clients."""
+    """Result of a scheme that adds edges to the graph or names its clients."""
 
     clients: np.ndarray | Sequence[np.ndarray]
     """A client per node, or a list of node arrays."""
     edges: np.ndarray = field(default_factory=_no_edges)
-    """(2, m) int64 ids of nodes, edges that the graph lacks."""
+    """(2, m) int64 node ids of the added edges."""
     names: tuple[str, ...] = ()
     """The K names of the clients, if they have any."""
 
@@ -41,9 +41,9 @@ class Partition:
     scheme: str
     """Name with the options that differ from their defaults, e.g. `metis[recursive=true]`."""
     nodes: tuple[np.ndarray, ...]
-    """One (n_k,) int64 array a client: distinct ids in the dataset, ascending, never empty."""
+    """One (n_k,) int64 array per client: distinct ids in the dataset, ascending, never empty."""
     added: np.ndarray = field(default_factory=_no_edges)
-    """(2, m) int64 ids in the dataset, edges that the graph lacks and the scheme gives it."""
+    """(2, m) int64 node ids of the edges that the scheme adds to the graph."""
     names: tuple[str, ...] = ()
     """The K names of the clients, if they have any."""
 
@@ -54,7 +54,7 @@ class Partition:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Nodes per client, (K,) int64."""
+        """Number of nodes per client, (K,) int64."""
         return np.array([len(nodes) for nodes in self.nodes], dtype=np.int64)
 
     @property
@@ -74,17 +74,17 @@ class Partition:
         return len(distinct(origin)) < len(origin)
 
     def completed(self, dataset: Dataset) -> Dataset:
-        """The dataset with the edges of `added`, in both directions; the same object where there are none."""
+        """Return the dataset with the edges in `added`, in both directions; the same object without any."""
         if not self.added.size:
             return dataset
         known = np.stack([end.numpy() for end in dataset.graph.edges()])
-        # An edge that is there already, or is added twice, stays one.
+        # Edges that exist already or are added twice are merged.
         source, target = np.concatenate([known, self.added], axis=1)
         ends = clean_edges(source, target, dataset.nodes)
         return replace(dataset, graph=make_graph(*ends, dataset.nodes))
 
     def assignment(self, nodes: int) -> np.ndarray:
-        """Client of each of the dataset's n nodes, −1 where it has none; (n,) int64.
+        """Return the client of each of the dataset's n nodes, −1 for none; (n,) int64.
 
         Raises UserError if clients overlap.
         """
@@ -96,19 +96,19 @@ class Partition:
 
 
 def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
-    """The node ids of each client, ascending, from a client per node (−1: none), (n,) integers."""
+    """Return the node ids of each client, ascending, from a client per node (−1: none), (n,) integers."""
     order = np.argsort(assignment, kind="stable")
     bounds = np.searchsorted(assignment[order], np.arange(clients + 1))
     return [order[start:stop].astype(np.int64) for start, stop in itertools.pairwise(bounds)]
 
 
 def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
-    """A client per node, (n,) int64, from how other libraries give it.
+    """Return a client per node, (n,) int64, from the forms of other libraries.
 
-    An array or list with the client of every node, by number or name; a dict from node to client
-    (python-louvain); a list of sets of nodes, one a client (networkx). `names` are the nodes in the graph's
-    order; without them nodes are numbers from 0.
-    Raises UserError for anything else, and where a node has no client or two.
+    These are an array or list with the client of every node, by number or name; a dict from node to client
+    (python-louvain); and a list of sets of nodes, one per client (networkx). `names` are the nodes in the
+    graph's order; without them nodes are numbers from 0.
+    Raises UserError for anything else, and for a node with no client or two.
     """
     if is_grouped(given):
         pairs = [(node, client) for client, nodes in enumerate(given) for node in nodes]
@@ -147,8 +147,8 @@ def is_grouped(given: Any) -> bool:
 def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.ndarray:
     """Restrict an assignment of the whole graph's nodes to the nodes of its largest component.
 
-    One that is of the dataset's nodes already is handed back. `called` names it where one cannot be had:
-    raises UserError for a client that has nodes outside the largest component alone.
+    An assignment that does not cover the whole graph is returned unchanged. Raises UserError, with `called`
+    as the assignment's name, if all nodes of a client are outside the largest component.
     """
     component = dataset.component
     if component is None or assignment.shape != component.shape:
@@ -166,15 +166,15 @@ def as_partition(
 ) -> Partition:
     """Check a scheme's result, a client per node or a list of node arrays, and make it a `Partition`.
 
-    Raises UserError if it is not one integer per node, names a client or node that does not exist,
-    repeats a node within a client, or leaves a client empty; or if edges that it adds are none.
+    Raises UserError if it is not one integer per node, names a client or node that does not exist, repeats a
+    node within a client, leaves a client empty, or adds invalid edges.
     """
     if isinstance(result, Drawn):
         added = _checked_edges(scheme, result.edges, nodes)
         found = as_partition(scheme, result.clients, nodes, clients)
         return replace(found, added=added, names=result.names)
     if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
-        # A tensor.
+        # For example a tensor.
         result = np.asarray(result)
     elif isinstance(result, (list, tuple)) and result and all(map(np.isscalar, result)):
         result = np.asarray(result)
@@ -227,7 +227,7 @@ def _checked_edges(scheme: str, edges: np.ndarray, nodes: int) -> np.ndarray:
 
 
 def _integers(scheme: str, values: np.ndarray) -> np.ndarray:
-    """The values in their original type; large unsigned ones would become negative."""
+    """Return an array of the values' type; large unsigned ones would become negative as int64."""
     try:
         array = np.asarray(values)
     except ValueError as error:

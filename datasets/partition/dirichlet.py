@@ -26,13 +26,13 @@ def partition(
     draws: Count = 100,
     random_edge: bool = True,
 ) -> np.ndarray | Drawn:
-    """A client per node, (n,) int64.
+    """Return a client per node, (n,) int64.
 
-    `alpha`: concentration of the shares: the smaller, the fewer classes a client holds. A client that has
-    n/K nodes gets none of the classes that follow, but for a node that rounding leaves. `least`: nodes of the
-    smallest client; the whole draw is made anew until it has them, `draws` times at most. All labels are
-    used, those of test nodes too. `random_edge`: as in `louvain-openfgl`.
-    Raises UserError where no draw gives every client `least` nodes.
+    `alpha`: concentration of the shares; the smaller, the fewer classes a client holds. A client with n/K
+    nodes gets no nodes of the following classes, except one that rounding may leave. `least`: least nodes of
+    a client; the whole draw is repeated, at most `draws` times, until every client has them. All labels are
+    used, also those of test nodes. `random_edge`: as in `louvain-openfgl`. Raises UserError if no draw gives
+    every client `least` nodes.
     """
     generator = stream(seed, "dirichlet partition")
     labels = dataset.labels.numpy()
@@ -52,7 +52,7 @@ def _drawn(labels: np.ndarray, clients: int, alpha: float, generator: np.random.
     for label in np.unique(labels):
         nodes = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(clients, alpha)) * (sizes < len(labels) / clients)
-        # shares of a tiny alpha may be 0 in double precision at every client with room
+        # With a tiny alpha, the shares of all clients with room may be 0 in double precision.
         if not shares.sum():
             shares = (sizes < len(labels) / clients).astype(float)
         cuts = (np.cumsum(shares / shares.sum()) * len(nodes)).astype(np.int64)[:-1]

@@ -15,7 +15,7 @@ from fedsub.datasets.partition.base import of_component
 
 
 def check_options(*, path: str, **others: object) -> None:
-    """Raises UserError without a path."""
+    """Raises UserError if no path is given."""
     if not path:
         raise UserError("partition scheme file needs a path: write file[path=clients.npy]")
 
@@ -23,15 +23,14 @@ def check_options(*, path: str, **others: object) -> None:
 def partition(
     dataset: Dataset, clients: int, seed: int, *, path: str = "", key: str = ""
 ) -> np.ndarray | list[np.ndarray]:
-    """Read the clients from `path`; `seed` plays no part.
+    """Read the clients from `path`; `seed` has no effect.
 
-    `.csv`, `.txt`: one integer per node, the client of node 0, 1, …, separated by line breaks or
-    commas; `.npy`: the same as an array; −1 leaves a node out. `.npz`: such an array called `key` (not
-    needed if it is the only one), or `<key>_nodes`, node ids client after client, with `<key>_sizes`,
-    their counts. Where the graph's largest component is taken, an array may have an entry for every node
-    of the graph, and node ids are those of the whole graph: what lies outside the component is left out. A
-    relative path is looked for in the working folder, then in FEDSUB_DATA.
-    Raises UserError if there is no such file or it cannot be read so.
+    `.csv`, `.txt`: one integer per node, the client of node 0, 1, …, separated by line breaks or commas.
+    `.npy`: the same as an array. −1 leaves a node out. `.npz`: such an array called `key` (not needed if it
+    is the only one), or `<key>_nodes`, node ids client after client, with `<key>_sizes`, their counts. If
+    only the graph's largest component is used, an array may have an entry for every node of the graph, and
+    node ids are those of the whole graph; nodes outside the component are left out. A relative path is
+    searched in the working folder, then in FEDSUB_DATA. Raises UserError if the file cannot be read.
     """
     read, component = _read(path, key), dataset.component
     if isinstance(read, np.ndarray):
@@ -42,11 +41,11 @@ def partition(
 
 
 def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
-    """Convert ids of the whole graph to ids of its component; ids of no node lie behind its last."""
+    """Convert ids of the whole graph to ids of its component; invalid ids become the one after its last."""
     known = (nodes >= 0) & (nodes < len(component))
     place = np.where(component, np.cumsum(component) - 1, -1)
     inside = place[nodes[known].astype(np.int64)]
-    # Beyond the component's last, where the partition is checked.
+    # The check of the partition refuses the id after the component's last node.
     return np.concatenate([inside[inside >= 0], np.full(int((~known).sum()), len(component))])
 
 
@@ -61,7 +60,7 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
             raise UserError(f"cannot tell how to read {found}: give a .npy, .npz, .csv or .txt file")
         if found.suffix == ".npy":
             with found.open("rb") as stream:
-                # not np.load, which would open a zip file of that name and any size
+                # np.load would open a zip file with this ending, of any size.
                 return np.lib.format.read_array(stream, allow_pickle=False)
         with open_npz(found) as content:
             return _from_archive(content, key)
@@ -89,7 +88,7 @@ def _from_archive(content: NpzReader, key: str) -> np.ndarray | list[np.ndarray]
         nodes, sizes = content[f"{key}_nodes"], content[f"{key}_sizes"]
         if any(part.ndim != 1 or part.dtype.kind not in "iu" or not len(part) for part in (nodes, sizes)):
             raise UserError(f"{key}_nodes and {key}_sizes in {path} must be lists of integers: write them so")
-        # bounded one by one first, so that no sum can wrap around
+        # Each size is bounded first, so that the sum cannot wrap around.
         if int(sizes.min()) < 0 or int(sizes.max()) > len(nodes) or int(sizes.sum()) != len(nodes):
             raise UserError(
                 f"{key}_sizes in {path} do not add up to the {len(nodes)} nodes of {key}_nodes:"

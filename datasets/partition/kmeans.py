@@ -2,8 +2,8 @@
 
 FedStruct (Appendix K.1, Tables 5 and 7); FedCog (Fig. 3) keeps the raw clusters: `balanced=false`.
 K-means may put nearly every bag of words into one cluster, though far tighter clusterings exist (CiteSeer,
-100 clusters: 3,103 to 3,136 of 3,327 nodes in 7 of 10 draws): where the clusters are the clients, such a
-draw is made anew.
+100 clusters: 3,103 to 3,136 of 3,327 nodes in 7 of 10 draws). If the clusters are the clients, such a draw is
+repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedsub.datasets.limits import Count, Size
 from fedsub.datasets.partition import balance
 
 VERSION = 2
-"""2: degenerate clusterings are drawn anew."""
+"""2: degenerate clusterings are drawn again."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ def partition(
     starts: Count = 1,
     draws: Count = 20,
 ) -> np.ndarray:
-    """K clusters of the dataset's features as they are; a client per node, (n,) int64.
+    """Cluster the dataset's features into K clients; returns a client per node, (n,) int64.
 
-    `balanced`: cut clusters at n/K + `slack` nodes and pack them as `louvain` does (slack 20 in
-    FedStruct's reference code, 0 in its paper); else the clusters themselves, where a cluster that
-    K-means leaves empty takes half of the largest. `starts`: times that K-means starts anew; the
-    tightest clusters win. `draws`: clusterings drawn at most, where they are not balanced, until one is not
-    `degenerate`; if all are, the tightest is taken, with a logged warning.
+    `balanced`: cut clusters at n/K + `slack` nodes and pack them as `louvain` does (slack 20 in FedStruct's
+    reference code, 0 in its paper). Otherwise clusters are clients, and a cluster that K-means leaves empty
+    takes half of the largest. `starts`: number of starts of K-means, of which the tightest clusters win.
+    `draws`: maximum number of clusterings drawn, if not balanced, until one is not `degenerate`; if all are,
+    the tightest is taken, with a logged warning.
     """
     features = as_scipy(dataset.features)
     parameters = {"count": clients, "seed": seed, "starts": starts, "draws": 1 if balanced else draws}
@@ -52,18 +52,18 @@ def partition(
 
 
 def degenerate(sizes: np.ndarray) -> bool:
-    """Whether one of K clusters, of `sizes` (K,), is nearer to all n nodes than to an even share of n/K."""
+    """Whether the largest of K clusters, `sizes` (K,), is closer in size to all n nodes than to n/K."""
     return bool(sizes.max() > (1 + 1 / len(sizes)) / 2 * sizes.sum())
 
 
 def _cluster(features: sp.csr_matrix, count: int, seed: int, starts: int, draws: int) -> np.ndarray:
-    """K-means cluster of each row of `features` (n, d), (n,); some may be empty."""
+    """Return the K-means cluster of each row of `features` (n, d), (n,); some may be empty."""
     from sklearn.cluster import KMeans
 
-    # Few distinct rows (fewer than clients) make K-means converge on duplicates; the caller repairs that.
+    # With fewer distinct rows than clients, K-means leaves clusters empty; the caller repairs that.
     dense = features.nnz > 0.2 * features.shape[0] * features.shape[1]
     rows = features.toarray() if dense else features
-    # More threads would sum in another order, and a seed should give one partition on every machine.
+    # One thread fixes the order of sums, so that a seed gives the same partition on every machine.
     with threadpool_limits(limits=1):
         drawn = []
         generator = np.random.RandomState(seed % 2**32)

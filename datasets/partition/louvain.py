@@ -1,8 +1,8 @@
 """`louvain`: Louvain communities packed into clients of about equal size, or dealt out at random.
 
-Blondel et al., Fast unfolding of communities in large networks, 2008; packing as in FedStruct
-(Appendix K.1, Tables 5 and 7), after FedSage; the random merge as FED-PUB (Appendix C.2, Table 6) describes
-that of FedSage (Zhang et al. 2021); that in turn as in FederatedScope-GNN's code (`LouvainSplitter`).
+Blondel et al., Fast unfolding of communities in large networks, 2008. `merge=packed` as in FedStruct
+(Appendix K.1, Tables 5 and 7), after FedSage; `merge=random` as FED-PUB (Appendix C.2, Table 6) describes
+FedSage's merge (Zhang et al. 2021); `merge=in-turn` as in FederatedScope-GNN's code (`LouvainSplitter`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedsub.datasets.seeding import stream
 VERSION = 1
 """Version of this scheme and of schemes built on its communities."""
 SLACK = 20
-"""Extra nodes beyond n/K that FedStruct's reference code allows a client."""
+"""Nodes beyond n/K that FedStruct's reference code allows a client."""
 
 
 def partition(
@@ -33,14 +33,14 @@ def partition(
     slack: Size = SLACK,
     merge: Literal["packed", "random", "in-turn"] = "packed",
 ) -> np.ndarray:
-    """Louvain communities, cut at n/K + slack nodes and merged into K clients.
+    """Merge Louvain communities, cut at n/K + slack nodes, into K clients.
 
     `slack`: nodes that a client may hold beyond n/K; 0 in FedStruct's paper.
-    `merge=random`: whole communities, as many to each client as to any other or one more, whatever their
-    sizes; `slack` plays no part. Where there are fewer communities than clients, the largest are cut.
+    `merge=random`: clients get equal numbers (± 1) of whole communities of any size; `slack` has no effect.
+    If there are fewer communities than clients, the largest clients are cut.
     `merge=in-turn`: communities, cut at n/K − slack nodes, go to one client after another.
-    Returns a client per node, (n,) int64. Raises UserError for a `slack` that plays no part, and one of n/K
-    or more with `in-turn`.
+    Returns a client per node, (n,) int64. Raises UserError for a `slack` without effect, and for a `slack` of
+    n/K or more with `in-turn`.
     """
     if merge == "random" and slack != SLACK:
         raise UserError(f"louvain's slack={slack} has no effect with merge=random: leave it out")
@@ -55,7 +55,7 @@ def partition(
 
 
 def communities(adjacency: sp.csr_matrix, seed: int) -> np.ndarray:
-    """Louvain community of each node, (n,) int64, largest community first.
+    """Return the Louvain community of each node, (n,) int64, largest community first.
 
     Nodes are visited in an order drawn from `seed`. A node without edges is a community of its own.
     """

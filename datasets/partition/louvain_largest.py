@@ -1,7 +1,7 @@
 """`louvain-largest`: the K largest Louvain communities as clients; the rest of the graph is dropped.
 
-FedSpray's preparation: K = 7 on PubMed, 12 on WikiCS and Coauthor Physics, 20 on Flickr. Its published
-clients are read by the scheme `file`.
+Preparation of FedSpray: K = 7 on PubMed, 12 on WikiCS and Coauthor Physics, 20 on Flickr. The scheme `file`
+reads FedSpray's published clients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = louvain.VERSION
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
-    """The K largest communities, largest first; a client per node, −1 where dropped, (n,) int64.
+    """Return a client per node, (n,) int64: the K largest communities, largest first, −1 for dropped nodes.
 
     Raises UserError if Louvain finds fewer than K communities.
     """

@@ -1,8 +1,8 @@
 """`louvain-openfgl`: Louvain communities of bounded size, filling one client after another (OpenFGL, FedTAD).
 
-After OpenFGL's code (`subgraph_fl_louvain`). Deviations: Louvain visits the nodes in an order drawn from the
-seed, there in their own; where a community fits no client, the smallest open one gets it, there an arbitrary
-one.
+After OpenFGL's code (`subgraph_fl_louvain`). Departures: Louvain visits the nodes in an order drawn from the
+seed (OpenFGL: in node order). A community that fits no client goes to the smallest open one (OpenFGL: to an
+arbitrary one).
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def partition(
     delta: Size = 20,
     random_edge: bool = True,
 ) -> np.ndarray | Drawn:
-    """A client per node, (n,) int64.
+    """Return a client per node, (n,) int64.
 
     `delta`: communities are cut at ⌊n/K⌋ − delta nodes, and clients hold fewer than ⌊n/K⌋ + delta unless a
-    community fits none. `random_edge`: whether a
-    client without edges is given one between two of its nodes.
+    community fits none. `random_edge`: whether to add an edge between two nodes of a client without edges.
     Raises UserError if `delta` leaves no room for a community, or a client stays empty.
     """
     share = dataset.nodes // clients
@@ -51,9 +50,10 @@ def partition(
 
 
 def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Groups cut at `limit` nodes, in node order: the piece of each node, (n,), and the sizes of the pieces.
+    """Cut groups at `limit` nodes, in node order; returns each node's piece, (n,), and the pieces' sizes.
 
-    Pieces come in the order of appearance: the groups' first ones by their first node, then the second ones.
+    Pieces are ordered by appearance: first the first pieces of all groups, by their first node, then the
+    second pieces, and so on.
     """
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     appearance = np.argsort(np.argsort(first))[group]
@@ -68,10 +68,10 @@ def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def place(sizes: np.ndarray, clients: int, share: int, delta: int) -> np.ndarray:
-    """The client of each piece, given the pieces' sizes, both (pieces,), largest first.
+    """Place pieces, largest first; returns each piece's client, (pieces,), from their `sizes`, (pieces,).
 
-    A client is filled before the next one starts: the pointed client takes pieces until it has `share` nodes
-    and is closed; one that would reach `share` + `delta` is passed over.
+    One client after another is filled: the current client takes pieces until it has `share` nodes and is
+    closed. A client that would reach `share` + `delta` with a piece is skipped.
     """
     home = np.empty(len(sizes), dtype=np.int64)
     held = np.zeros(clients, dtype=np.int64)

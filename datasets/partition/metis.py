@@ -18,22 +18,22 @@ from fedsub.datasets.partition import balance
 from fedsub.datasets.seeding import stream
 
 VERSION = 2
-"""2: METIS draws from a seed of `stream`; before, seeds 0 and 1 gave the same parts."""
+"""2: METIS's seed comes from `stream`; before, seeds 0 and 1 gave the same parts."""
 LARGEST = 1.25
-"""No client holds more than this times n/K nodes (rounded up); METIS itself aims at 1.03."""
+"""Maximum nodes of a client, in units of n/K (rounded up); METIS itself aims at 1.03."""
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, recursive: bool = False) -> np.ndarray:
-    """METIS into K parts; a client per node, (n,) int64, none empty.
+    """Partition into K parts by METIS; returns a client per node, (n,) int64, none empty.
 
-    `recursive`: bisect again and again instead of k-way. Graphs so small or loose that METIS leaves parts
-    empty or larger than `LARGEST`·n/K are levelled afterwards. METIS draws from `seed` while it coarsens:
-    k-way does not coarsen graphs with n < 40·K, whose parts are therefore the same for every seed.
+    `recursive`: recursive bisection instead of k-way. If METIS leaves parts empty or larger than
+    `LARGEST`·n/K, on small or loosely connected graphs, they are levelled afterwards. METIS uses `seed`
+    while coarsening. k-way does not coarsen graphs with n < 40·K, so their parts are the same for every seed.
     """
     adjacency = dataset.adjacency()
     if clients == 1:
         return np.zeros(dataset.nodes, dtype=np.int64)
-    # METIS seeds C's srand, to which 0 and 1 are the same
+    # METIS passes its seed to C's srand, which treats 0 and 1 alike.
     drawn = int(stream(seed, "metis").integers(2, 2**31))
     parameters = {"count": clients, "seed": drawn, "recursive": recursive}
     return remember_groups("metis", "pymetis", VERSION, adjacency, _cut, **parameters)

@@ -1,7 +1,7 @@
 """`metis-imbalanced`: METIS parts of equal size, some of them merged into larger clients.
 
-FED-PUB, Appendix C.10 (Fig. 12): 20 parts, of which five, three, two, two and two are merged. With
-the six left over these make eleven clients where the paper says ten.
+FED-PUB, Appendix C.10 (Fig. 12): 20 parts, of which five, three, two, two and two are merged. With the six
+remaining parts that makes eleven clients, while the paper says ten.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ VERSION = metis.VERSION
 
 PARTS = 20
 MERGED = (5, 3, 2, 2, 2)
-"""Parts in each of the larger clients."""
+"""Number of parts in each of the larger clients."""
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
-    """METIS into `PARTS`, of which as many as `MERGED` lists become one client each, in METIS's order.
+    """Partition into `PARTS` by METIS and merge them, in METIS's order, by the counts in `MERGED`.
 
-    The parts left over are clients of their own, of which the two smallest are merged until K clients
-    remain (one such merge for ten clients).
-    Returns a client per node, (n,) int64: merged clients first, then the left-overs in METIS's order.
-    Raises UserError if the numbers do not admit K clients or the graph has fewer nodes than parts.
+    The remaining parts are clients of their own; their two smallest are merged until K clients remain (one
+    such merge for ten clients). Returns a client per node, (n,) int64: merged clients first, then the
+    remaining parts in METIS's order. Raises UserError if the numbers do not admit K clients or the graph has
+    fewer nodes than parts.
     """
     larger, left = len(MERGED), PARTS - sum(MERGED)
     if not larger < clients <= larger + left:

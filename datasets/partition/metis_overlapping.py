@@ -1,4 +1,4 @@
-"""`metis-overlapping`: METIS parts, of each of which five clients hold a random half.
+"""`metis-overlapping`: METIS parts; for each part, five clients hold a random half of it.
 
 FED-PUB's overlapping node scenario (Appendix B.1; Tables 1, 3, 5 and 10).
 """
@@ -25,11 +25,10 @@ def partition(
     copies: Count = 5,
     share: PositiveShare = 0.5,
 ) -> list[np.ndarray]:
-    """K/copies METIS parts; `copies` clients per part, each a random `share` of the part's nodes.
+    """Make K/copies METIS parts, and `copies` clients per part, each a random `share` of the part's nodes.
 
-    Clients of one part follow each other. Every client holds ⌊share · part⌋ nodes, at least one.
-    Returns the node ids of each client.
-    Raises UserError if K is no multiple of `copies`.
+    Clients of one part are consecutive. Every client holds ⌊share · part⌋ nodes, at least one.
+    Returns the node ids of each client. Raises UserError if K is no multiple of `copies`.
     """
     if clients % copies:
         raise UserError(

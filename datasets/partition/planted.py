@@ -1,6 +1,6 @@
 """`planted`: the clients from which a generated graph was built.
 
-FED-PUB's synthetic graphs (its Figures 1 and 3) are drawn subgraph by subgraph, one per client.
+FED-PUB's synthetic graphs (Figures 1 and 3) are drawn subgraph by subgraph, one subgraph per client.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fedsub.datasets.options import parse_name
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
-    """The subgraph that each node was drawn in, (n,) int64; `seed` plays no part.
+    """Return the subgraph that each node was drawn in, (n,) int64; `seed` has no effect.
 
-    Raises UserError for a graph that is not made of clients, and for another number of them.
+    Raises UserError for a graph that is not made of clients, and for another number of clients.
     """
-    # Graphs are what partitions divide: imported here, so that real graphs need no generator.
+    # Imported here, so that partitions of real graphs need no generator.
     from fedsub.datasets.synthetic import GENERATORS
 
     name, _ = parse_name(dataset.name)

@@ -10,9 +10,9 @@ from fedsub.datasets.seeding import stream
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, balanced: bool = False) -> np.ndarray:
-    """A client per node, (n,) int64, drawn independently, or with `balanced` in equal shares.
+    """Return a client per node, (n,) int64, drawn independently, or with `balanced` in equal shares.
 
-    A client that the draw leaves empty takes half of the largest one's nodes.
+    A client that the draw leaves empty takes half of the largest client's nodes.
     """
     generator = stream(seed, "random partition")
     if balanced:

@@ -12,9 +12,9 @@ from fedsub.datasets.seeding import stream
 def with_random_edges(
     dataset: Dataset, assignment: np.ndarray, clients: int, seed: int
 ) -> np.ndarray | Drawn:
-    """A client per node, (n,), with an edge for each client of two nodes or more that holds none.
+    """Add to `assignment` (n,) an edge for each client with two or more nodes and no edge.
 
-    Its ends are two nodes of the client, drawn uniformly. The same array where each client has an edge.
+    The ends are two nodes of the client, drawn uniformly. Without such a client, the same array is returned.
     """
     source, target = (end.numpy() for end in dataset.graph.edges())
     inside = assignment[source] == assignment[target]

@@ -15,27 +15,27 @@ from fedsub.datasets.partition.base import Partition
 
 @dataclass(frozen=True)
 class PartitionStatistics:
-    """Statistics of one partition; edges are undirected, and None stands where nothing is defined.
+    """Statistics of one partition; edges are undirected, and None means undefined.
 
-    Clients whose nodes all lack a label have no label distribution: figures of those leave them out.
+    Clients whose nodes all lack a label have no label distribution; statistics of labels leave them out.
     """
 
     clients: int
-    """K."""
+    """Number of clients K."""
     nodes_mean: float
-    """Nodes per client."""
+    """Mean number of nodes per client."""
     nodes_min: int
     nodes_max: int
     edges_mean: float
-    """Edges per client, both ends in it; a copy in several clients counts in each."""
+    """Mean number of edges per client, with both ends in it; a copy in several clients counts in each."""
     edges_min: int
     edges_max: int
     nodes_held: int
-    """Distinct nodes of the graph that some client holds."""
+    """Number of distinct nodes of the graph that some client holds."""
     intra_edges: int
-    """Distinct edges of the graph that some client holds."""
+    """Number of distinct edges of the graph that some client holds."""
     inter_edges: int
-    """Edges of the graph whose ends are both held, but by no client together."""
+    """Number of edges of the graph whose ends are both held, but not by the same client."""
     intra_share: float | None
     """`intra_edges` over the edges of the graph, in [0, 1]."""
     edge_homophily: float | None
@@ -44,25 +44,25 @@ class PartitionStatistics:
     """Median over pairs of two clients of the Jensen–Shannon distance of their label distributions:
     the square root of the divergence in nats, in [0, 0.833]."""
     heterogeneity: float
-    """The same median over all K² pairs, including a client with itself. FED-PUB's Table 4 fits this
-    definition (Cora, 10 overlapping clients: 0.30, not 0.54)."""
+    """`label_divergence` as a median over all K² pairs, including a client with itself. FED-PUB's Table 4
+    fits this definition (Cora, 10 overlapping clients: 0.30, not 0.54)."""
     label_distance: float
     """Mean over clients of the L1 distance between their label distribution and the graph's, in [0, 2]: the
     earth mover distance of Zhao et al. 2018, cited by FedCog (Section 5.1)."""
     pairwise_label_distance: float | None
-    """Mean over pairs of two clients of the L1 distance of their label distributions, in [0, 2]: what FedCog
-    prints."""
+    """Mean over pairs of two clients of the L1 distance of their label distributions, in [0, 2], as printed
+    by FedCog."""
     clustering: float
     """Mean over clients of the mean local clustering coefficient of their nodes (Watts and Strogatz
     1998), inter-edges left out, in [0, 1]: FED-PUB Table 4."""
 
     def to_dict(self) -> dict[str, int | float | None]:
-        """All fields, ready for JSON."""
+        """Return all fields, JSON-ready."""
         return asdict(self)
 
 
 def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
-    """All statistics of a partition of `dataset`."""
+    """Return all statistics of a partition of `dataset`."""
     dataset = partition.completed(dataset)
     member = membership(partition, dataset.nodes)
     upper = sp.triu(dataset.adjacency(), k=1, format="coo")
@@ -102,12 +102,12 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
 
 
 def membership(partition: Partition, nodes: int) -> sp.csr_matrix:
-    """1 where a client holds a node, (n, K) float32."""
+    """Return the matrix with 1 if a client holds a node, (n, K) float32."""
     return ones_at(partition.origin, partition.client, (nodes, partition.clients))
 
 
 def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
-    """Labelled nodes of every class in each client, (K, C) int64."""
+    """Return the number of labelled nodes of every class in each client, (K, C) int64."""
     labels = dataset.labels.numpy()[partition.origin]
     key = (partition.client * dataset.classes + labels)[labels >= 0]
     counts = np.bincount(key, minlength=partition.clients * dataset.classes)
@@ -121,7 +121,7 @@ def label_shares(counts: np.ndarray) -> np.ndarray:
 
 
 def label_divergences(counts: np.ndarray) -> np.ndarray:
-    """Jensen–Shannon distance, in nats, of every two rows of `counts` (K, C); (K, K) float64."""
+    """Return the Jensen–Shannon distance, in nats, of every two rows of `counts` (K, C); (K, K) float64."""
     shares = label_shares(counts)
     first, second = np.triu_indices(len(shares), k=1)
     middle = (shares[first] + shares[second]) / 2
@@ -132,22 +132,22 @@ def label_divergences(counts: np.ndarray) -> np.ndarray:
 
 
 def label_distance(counts: np.ndarray, overall: np.ndarray) -> float:
-    """Mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
+    """Return the mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
     shares = label_shares(counts)
     return float(np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1).mean())
 
 
 def pairwise_label_distance(counts: np.ndarray) -> float | None:
-    """Mean over pairs of two clients of the L1 distance of label shares, `counts` (K, C); None for one."""
+    """Mean over pairs of clients of the L1 distance of label shares, `counts` (K, C); None for one client."""
     return float(pdist(label_shares(counts), "cityblock").mean()) if len(counts) > 1 else None
 
 
 def local_clustering(adjacency: sp.csr_matrix) -> np.ndarray:
-    """Local clustering coefficient of each node, (n,) float64; 0 where it has fewer than two neighbours.
+    """Return the local clustering coefficient of each node, (n,) float64; 0 with fewer than two neighbours.
 
-    `adjacency` is symmetric, 0/1, without loops. Edges are first turned from low to high degree, so that
-    no node has many successors and the products stay small beside hubs. A triangle then is i→j, i→k,
-    j→k: counted at i by the paths i→j→k beside i→k, at j and k by the shared predecessors of j→k.
+    `adjacency` is symmetric, 0/1, without loops. Edges are first directed from low to high degree, so that no
+    node has many successors and the products stay small despite hubs. A triangle is then i→j, i→k, j→k. It is
+    counted at i by the path i→j→k beside i→k, and at j and k by the shared predecessor of j→k.
     """
     degree = np.diff(adjacency.indptr)
     rank = np.argsort(np.argsort(degree, kind="stable"))
@@ -164,9 +164,9 @@ def local_clustering(adjacency: sp.csr_matrix) -> np.ndarray:
 def _clustering(
     partition: Partition, nodes: int, source: np.ndarray, target: np.ndarray, client: np.ndarray
 ) -> float:
-    """Mean over clients of the mean local clustering of their nodes, from each client's edges."""
+    """Return the mean over clients of the mean local clustering of their nodes, from each client's edges."""
     keys = partition.client * nodes + partition.origin
-    # scipy's numbers of rows have 32 bits, in which the products wrap around.
+    # scipy's row numbers have 32 bits, in which the products would wrap around.
     first = client.astype(np.int64) * nodes
     start, stop = (np.searchsorted(keys, first + end) for end in (source, target))
     ends = np.concatenate([start, stop]), np.concatenate([stop, start])

@@ -1,12 +1,11 @@
 """Splits into train, validation and test. `make_split(dataset, partition, scheme, seed)`.
 
-A split is a file beside this one, called as the split is but for `_` in place of `-`, with a function
-`split(labels, partition, generator, *, option=default, …)` that returns a role (`datasets.splits.base`) per
-copy of a node, (Σ n_k,) integers in the order of `Partition.origin`; a node without a label has −1, and no
-role whatever is returned for it. One that needs more of the graph than
-its labels calls its first parameter `dataset` and is given that. Others plug in through the entry point
-group `fedsub.splits` or by the path of a .py file in place of the split's name. A split that comes to draw
-other roles for a seed says so in its `VERSION` (1 where it says nothing).
+A split is a module in this package with the split's name, `_` in place of `-`. Its function
+`split(labels, partition, generator, *, option=default, …)` returns a role (`datasets.splits.base`) per copy
+of a node, (Σ n_k,) integers in the order of `Partition.origin`. A node without a label has the label −1 and
+gets no role, whatever is returned for it. A split that needs more of the graph than its labels calls its
+first parameter `dataset`. Other splits are found through the entry point group `fedsub.splits`, or by the
+path of a .py file. A split that changes its roles for a seed raises its `VERSION` (1 if unset).
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def make_split(
 ) -> Split:
     """Draw the roles of the nodes.
 
-    `source` is the dataset, or for a split that needs no more its labels (n,), in 0…classes−1 or −1 for nodes
-    without one; `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with options in brackets
-    if any: `ratio[train=0.4]`. The draw depends on the seed, the number of nodes, the partition's scheme and
-    its number of clients: two partitions of one graph have splits of their own.
+    `source` is the dataset or, for a split that needs only labels, the labels (n,), in 0…classes−1 or −1 for
+    nodes without one. `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with optional
+    options in brackets: `ratio[train=0.4]`. The draw depends on the seed, the number of nodes, the
+    partition's scheme and its number of clients, so that two partitions of one graph have different splits.
     Raises UserError for an unknown split or option, shares outside 0…1 or beyond 1 in total, no share for
-    training or for test, more nodes asked for than there are, a split that breaks its contract, and one that
-    needs the dataset where labels are given.
+    training or for test, more nodes requested than exist, a split that breaks its contract, and a split that
+    needs the dataset if only labels are given.
     """
     spec = Spec.of(scheme)
     options = {**SCHEMES.options_of(spec.name), **SCHEMES.check(spec)}

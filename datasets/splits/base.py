@@ -51,11 +51,11 @@ class Shares:
     def drawn(
         self, nodes: int, generator: np.random.Generator, least: int = 0, rounding: Rounding = "nearest"
     ) -> np.ndarray:
-        """A role for each of `nodes` nodes, (nodes,).
+        """Draw a role for each of `nodes` nodes, (nodes,).
 
-        `nearest`: each share is rounded, `least` nodes at the least are for training, and validation takes
-        the rest where the shares cover all nodes; test does where validation has no share. `floor`: the
-        shares for training and validation are rounded down, and test takes the rest (FedTAD's code).
+        `nearest`: shares are rounded, and training gets at least `least` nodes. If the shares cover all
+        nodes, validation gets the rest, or test does if validation has no share. `floor`: shares are rounded
+        down; if they cover all nodes, test gets the rest (FedTAD's code).
         """
         shares = (self.train, self.validation, self.test)
         whole = sum(shares) > 1 - 1e-9
@@ -82,7 +82,7 @@ class Shares:
         least: int = 0,
         rounding: Rounding = "nearest",
     ) -> np.ndarray:
-        """`drawn` within every class; a role for each of `labels`, (nodes,)."""
+        """Call `drawn` within every class; returns a role for each of `labels`, (nodes,)."""
         roles = np.full(len(labels), UNUSED)
         for label in np.unique(labels):
             held = np.flatnonzero(labels == label)
@@ -96,11 +96,11 @@ def check_shares(*, train: float, validation: float, test: float, **others: obje
 
 
 def checked_roles(name: str, roles: Any, copies: int) -> np.ndarray:
-    """Check the result of a split, (copies,) integers. Raises UserError if it is anything else."""
+    """Return the checked roles of a split, (copies,) integers. Raises UserError if they are anything else."""
     try:
         array = np.asarray(roles)
     except ValueError:
-        # lists within lists
+        # Nested lists.
         array = np.empty((), dtype=object)
     if array.shape != (copies,) or array.dtype.kind not in "iu" or not np.isin(array, range(4)).all():
         raise UserError(

@@ -17,7 +17,7 @@ ROLES = ("train", "validation", "test")
 
 
 def check_options(*, path: str, **others: object) -> None:
-    """Raises UserError without a path."""
+    """Raises UserError if no path is given."""
     if not path:
         raise UserError("split file needs a path: write file[path=split.npz]")
 
@@ -30,14 +30,14 @@ def split(
     path: str = "",
     index: Size = 0,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), as the file at `path` says; nothing is drawn.
+    """Read a role per copy, (Σ n_k,), from the file at `path`; nothing is drawn.
 
-    Its arrays `train`, `validation` (which may be missing) and `test` are masks of the n nodes, (n,) bool, or
-    node ids, integers; or S splits, (S, n) bool, of which `index` names one. Where the graph's largest
-    component is taken, ids are those of the whole graph and masks may be of all its nodes: what lies outside
-    the component has no role. A relative path is looked for in the working folder, then in FEDSUB_DATA.
-    Raises UserError if there is no such file, it cannot be read so, it gives a node two roles, or it holds
-    one split where `index` names another.
+    Its arrays `train`, `validation` (optional) and `test` are masks of the n nodes, (n,) bool, or integer
+    node ids, or masks of S splits, (S, n) bool, of which `index` selects one. If only the graph's largest
+    component is used, ids are those of the whole graph and masks may cover all its nodes; nodes outside the
+    component have no role. A relative path is searched in the working folder, then in FEDSUB_DATA. Raises
+    UserError if the file is missing or cannot be read, gives a node two roles, or holds a single split and
+    `index` is not 0.
     """
     found = find_data("split file", path)
     try:
@@ -47,7 +47,7 @@ def split(
     except MalformedFileError as error:
         if not error.reason:
             raise
-        # Nobody else has it, so that it cannot be fetched again.
+        # The error's advice to fetch the file again does not fit a user's own file.
         raise UserError(f"cannot read the split in {found} ({error.reason}): write it anew") from error
     if masks.sum(axis=0).max(initial=0) > 1:
         node = int(masks.sum(axis=0).argmax())
@@ -60,7 +60,7 @@ def split(
 
 
 def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.ndarray:
-    """The nodes of a role, (n,) bool."""
+    """Return the mask of a role's nodes, (n,) bool."""
     nodes, component = dataset.nodes, dataset.component
     within = np.ones(nodes, dtype=bool) if component is None else component
     mask = np.zeros(len(within), dtype=bool)
@@ -74,7 +74,7 @@ def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.nda
     if stored.dtype.kind == "b" and stored.shape == within.shape:
         return stored[within]
     whole = stored.ndim == 1 and (stored.dtype.kind in "iu" or not stored.size)
-    # numbers 0 and 1 alone are a mask, not two nodes again and again
+    # More than two numbers that are all 0 or 1 are a mask of wrong type, not ids of two nodes.
     whole = whole and (len(stored) <= 2 or not np.isin(stored, (0, 1)).all())
     if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < len(within))):
         mask[stored.astype(np.int64)] = True

@@ -15,15 +15,15 @@ from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.splits.base import UNUSED
 
 WITH_SPLITS = ("planetoid", "ogb", "heterophilous")
-"""Loaders of files that hold a split."""
+"""Loaders of files that contain a split."""
 
 
 def split(
     dataset: Dataset, partition: Partition, generator: np.random.Generator, *, index: Size = 0
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), as split number `index` (from 0) of the graph says; nothing is drawn.
+    """Return a role per copy, (Σ n_k,), by the graph's split number `index` (from 0); nothing is drawn.
 
-    Raises UserError if the graph came without a split, or without one of that number.
+    Raises UserError if the graph has no official split, or none of that number.
     """
     if dataset.official is None:
         info = REGISTRY.get(dataset.name.partition("[")[0])
@@ -43,5 +43,5 @@ def split(
 
 
 def as_roles(masks: np.ndarray) -> np.ndarray:
-    """The role of each of n nodes, (n,), from masks of training, validation and test nodes, (3, n)."""
+    """Return the role of each of n nodes, (n,), from masks of training, validation and test nodes, (3, n)."""
     return np.where(masks.any(axis=0), masks.argmax(axis=0), UNUSED)

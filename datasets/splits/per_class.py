@@ -1,6 +1,6 @@
-"""`per-class`: fixed numbers of training nodes per class and of test nodes; the rest validates (FedCog).
-With a fixed number of validation nodes the rest tests (FederatedScope-GNN).
-Drawn before partitioning: copies of a node share its role.
+"""`per-class`: fixed numbers of training nodes per class and of test nodes, the rest validation (FedCog).
+With a fixed number of validation nodes, the rest are test nodes (FederatedScope-GNN). Roles are drawn before
+partitioning, so that copies of a node share its role.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.splits.base import TEST, TRAIN, VALIDATION
 
 TESTED = 1000
-"""Test nodes unless said."""
+"""Default number of test nodes."""
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
 
@@ -27,11 +27,11 @@ def split(
     test: Count = TESTED,
     validation: Size = 0,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,); a class with fewer than `train` nodes trains on all of them.
+    """Draw a role per copy, (Σ n_k,); a class with fewer than `train` nodes trains on all of them.
 
-    `validation`: where it is not 0, so many nodes validate, all others test, and `test` plays no part.
-    Raises UserError if fewer than `test` nodes are left, or no more than `validation`, and for a `test`
-    that plays no part.
+    `validation`: if not 0, the number of validation nodes; all others are test nodes, and `test` has no
+    effect. Raises UserError if fewer than `test` nodes are left, or no more than `validation`, and for a
+    `test` without effect.
     """
     if validation and test != TESTED:
         raise UserError(f"per-class's test={test} has no effect with validation={validation}: leave it out")

@@ -27,7 +27,7 @@ def split(
     test: Share = 0.4,
     stratified: bool = False,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the labelled nodes; `stratified`: of those of every class."""
+    """Draw a role per copy, (Σ n_k,), by shares of the labelled nodes; `stratified`: within every class."""
     shares = Shares(train, validation, test)
     if stratified:
         return shares.drawn_by_class(labels, generator)[partition.origin]

@@ -1,6 +1,6 @@
 """`ratio-per-client`: shares of each client's nodes, of every class if stratified (FedSpray, OpenFGL).
 
-FedSpray rounds the shares and keeps at least one node to train on. Options of the code of others: FedTAD
+FedSpray rounds the shares and keeps at least one training node. Options for other methods' code: FedTAD
 `stratified=true,rounding=floor`; FedGTA and AdaFGL `rounding=floor`. Copies of a node may differ in role.
 """
 
@@ -29,10 +29,10 @@ def split(
     stratified: bool = False,
     rounding: Rounding = "nearest",
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the labelled nodes of each client.
+    """Draw a role per copy, (Σ n_k,), by shares of the labelled nodes of each client.
 
-    `stratified`: of the nodes of each class there; `rounding`: see `Shares.drawn`. Rounded down, a class with
-    few nodes has none to train on at a client.
+    `stratified`: within each class of a client; `rounding`: see `Shares.drawn`. With `floor`, a class with
+    few nodes at a client has no training node there.
     """
     shares = Shares(train, validation, test)
     if stratified:

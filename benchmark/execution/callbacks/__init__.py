@@ -1,8 +1,8 @@
 """Callbacks: functions of a `Round`, called after every round of a cell.
 
-`TensorBoard`, `WandB` and `MLflow` write the rounds where those programs show them; each needs the extra of
-its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes. `fedsub.run`
-closes them at its end. A callback that raises `Stop` ends its cell early.
+`TensorBoard`, `WandB` and `MLflow` log the rounds to these programs. Each needs the extra of its name
+(`pip install -e '.[tensorboard]'`) and imports it at its first round. `fedsub.run` closes them at its end. A
+callback that raises `Stop` ends its cell early.
 """
 
 from __future__ import annotations

@@ -17,19 +17,19 @@ class Round(rounds.Round):
 
     @classmethod
     def of(cls, cell: Cell, done: rounds.Round) -> Round:
-        """A round of the training loop, with its cell."""
+        """Return a round of the training loop with its cell."""
         return cls(cell=cell, **{item.name: getattr(done, item.name) for item in fields(done)})
 
     @property
     def figures(self) -> dict[str, float]:
-        """Every figure by its name and group, such as `scores/test`."""
+        """Group and name, such as `scores/test` → figure."""
         groups = {"losses": self.losses, "scores": self.scores, "bytes": self.bytes, "seconds": self.seconds}
         return {f"{group}/{name}": value for group, found in groups.items() for name, value in found.items()}
 
 
 class Stop(Exception):
-    """Raised by a callback: the cell ends here, stopped and not failed, and a later run begins it anew."""
+    """Raised by a callback to end its cell as stopped, not failed; a later run begins the cell anew."""
 
 
 Callback = Callable[[Round], None]
-"""Called after every round. `Stop` ends the cell as stopped, anything else that it raises as a failure."""
+"""Function called after every round. `Stop` ends the cell as stopped, any other exception as failed."""

@@ -18,13 +18,13 @@ def _needed(module: str) -> Any:
 
 @dataclass
 class CellLogger:
-    """Writes the rounds of each cell into a separate run, which its last round ends."""
+    """Writes the rounds of each cell into a separate run, which ends with the cell's last round."""
 
     _open: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
-    """The runs of cells that have not ended, by key."""
+    """Key of a cell that has not ended → its run."""
 
     def __call__(self, done: Round) -> None:
-        """Write one round. Raises UserError where the library is not installed."""
+        """Write one round. Raises UserError if the library is not installed."""
         key = done.cell.key
         if key not in self._open:
             self._open[key] = self._begin(done)
@@ -49,7 +49,7 @@ class CellLogger:
 
 @dataclass
 class TensorBoard(CellLogger):
-    """Event files for TensorBoard, a folder for every cell, named by its key."""
+    """Event files for TensorBoard, one folder per cell, named by the cell's key."""
 
     folder: str | Path = "tensorboard"
 
@@ -70,7 +70,7 @@ class TensorBoard(CellLogger):
 
 @dataclass
 class WandB(CellLogger):
-    """Runs of a project in Weights & Biases, one for every cell."""
+    """Runs of a project in Weights & Biases, one per cell."""
 
     project: str = "fedsub-bench"
     mode: str = "online"
@@ -94,7 +94,7 @@ class WandB(CellLogger):
 
 @dataclass
 class MLflow(CellLogger):
-    """Runs of an experiment in MLflow, one for every cell."""
+    """Runs of an experiment in MLflow, one per cell."""
 
     experiment: str = "fedsub-bench"
     uri: str | None = None

@@ -15,8 +15,8 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 
 LARGEST = 4000
-"""Bytes of a message, below what a pipe writes atomically (PIPE_BUF). Workers share one pipe without a lock,
-since a killed worker would never release it."""
+"""Maximum bytes of a message, below what a pipe writes atomically (PIPE_BUF). Workers share one pipe without
+a lock, since a killed worker would never release it."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Sender:
 
 @contextmanager
 def relayed(cells: Sequence[Cell], callbacks: Sequence[Callback]) -> Iterator[Sender]:
-    """Context with the callback for workers started inside it. It calls `callbacks` in this process, on a
-    separate thread. Their exceptions are raised at the end of the block."""
+    """Yield the callback for workers that are started inside the block. It calls `callbacks` in this process,
+    on a separate thread. The first exception of a callback is raised at the end of the block."""
     by_key = {cell.key: cell for cell in cells}
     here, there = get_context("spawn").Pipe(duplex=False)
     raised: list[BaseException] = []

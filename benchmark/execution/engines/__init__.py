@@ -36,12 +36,12 @@ def create_engine(
     slurm_config: Path | None = None,
     memory: Memory = unknown_memory,
 ) -> Engine:
-    """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` and `flower` have none,
-    and run one cell after another.
+    """Return the engine called `name`; `timeout` is in seconds per cell. `in-process` and `flower` have no
+    timeout and run one cell after another.
 
-    `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
-    memory costs itself alone; for a single cell it needs none. Raises UserError for a faulty file
-    `slurm_config`.
+    `process` starts worker processes even for one worker, so that a cell that is killed or runs out of memory
+    loses only itself; a single cell without a timeout runs in this process. Raises UserError for a faulty
+    file `slurm_config`.
     """
     if name == "ray":
         return RayEngine(workers, threads, memory, timeout)

@@ -1,4 +1,4 @@
-"""The interface of engines: a map over cells that a failing cell cannot stop."""
+"""The interface of engines: a map over cells that continues when a cell fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsub.benchmark.spec.cell import Cell
 
 RunCell = Callable[[Cell], Record]
 MakeFailure = Callable[[Cell, str], Record]
-"""Makes the record of a cell whose worker died, from the cell and a sentence."""
+"""Makes a failure record from a cell and a sentence, for example if its worker died."""
 Memory = Callable[[Cell], float]
 """Expected memory of a cell in MiB; 0 if unknown."""
 SPARE = 1.25
@@ -19,12 +19,12 @@ _OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:")
 
 
 def unknown_memory(cell: Cell) -> float:
-    """Expected memory is unknown for every cell."""
+    """Return 0: the memory of every cell is unknown."""
     return 0.0
 
 
 def lacked_memory(record: Record) -> bool:
-    """Whether the cell failed for lack of memory, so that a retry alone or elsewhere may succeed."""
+    """Whether the cell ran out of memory, so that a retry on its own or on another machine may succeed."""
     return record.error is not None and record.error.startswith(_OUT_OF_MEMORY)
 
 
@@ -37,7 +37,7 @@ class Engine(Protocol):
     """Runs cells and yields each record as soon as it exists, in any order."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
-        """Yield one record per cell, taken when there is room for it; closing the iterator stops all."""
+        """Yield one record per cell, taken only when it can start; closing the iterator stops all."""
         ...
 
 

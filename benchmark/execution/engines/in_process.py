@@ -1,4 +1,4 @@
-"""Cells in the process of the command itself, for debuggers and for a single cell."""
+"""Engine that runs cells in the command's own process, for debuggers and for a single cell."""
 
 from __future__ import annotations
 

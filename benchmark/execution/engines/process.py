@@ -1,4 +1,4 @@
-"""Cells on worker processes of this machine."""
+"""Engine that runs cells in worker processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 
 _LONGEST_WAIT = 86400.0
-"""Seconds; the system counts milliseconds, to 24 days of them."""
+"""Longest wait in seconds; the system counts milliseconds, up to about 24 days."""
 
 
 @dataclass(frozen=True)
 class ProcessPool:
-    """Cells on worker processes; the death of a worker costs its cell only.
+    """Runs cells in worker processes; a worker that dies loses only its own cell.
 
-    A cell that was killed or refused memory is tried again, alone on the machine, when all others are done.
+    A cell that was killed or ran out of memory is retried after all others, with no other cell running.
     """
 
     workers: int
     threads: int = 1
     timeout: float | None = None
-    """Seconds after which a cell is stopped and has failed."""
+    """Seconds after which a cell is stopped and counts as failed."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
-        # A cell is asked for when there is a worker for it, and not before: others may run the rest.
+        # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
         team: list[_Worker] = []
         lost: list[Cell] = []
@@ -52,7 +52,7 @@ class ProcessPool:
                 if not busy:
                     if not lost:
                         return
-                    # An idle worker keeps its memory: the cell is to have all there is.
+                    # Idle workers are stopped to free their memory for the retried cell.
                     while team:
                         team.pop().stop()
                     team.append(_Worker(work, self.threads))
@@ -70,7 +70,7 @@ class ProcessPool:
                         except (EOFError, OSError):
                             team.remove(worker)
                             may_recover = worker.was_killed()
-                            # Of a cell that was killed once nobody hears: it is tried again.
+                            # This record is dropped after a first kill, because the cell is retried.
                             record = failed(cell, worker.why_gone(" twice, once alone"))
                         if may_recover and cell.key not in tried_again:
                             lost.append(cell)
@@ -85,27 +85,27 @@ class ProcessPool:
                 worker.stop()
 
     def _idle(self, team: Sequence[_Worker]) -> list[_Worker | None]:
-        """The workers without a cell; None stands for one that may yet be started."""
+        """Return the workers without a cell; None stands for one that may still be started."""
         idle: list[_Worker | None] = [worker for worker in team if worker.cell is None]
         return idle or ([None] if len(team) < self.workers else [])
 
     def _patience(self, busy: Sequence[_Worker]) -> float | None:
-        """Seconds to wait, at most until the first cell is over its time; None without a limit."""
+        """Return the seconds to wait, at most until the first cell's timeout; None without a timeout."""
         if self.timeout is None:
             return None
         return _wait_for(self.timeout - max(worker.age() for worker in busy))
 
 
 def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
-    """The record of one cell run in a process of its own, which is stopped after `timeout` seconds.
+    """Run one cell in a process of its own, which is stopped after `timeout` seconds; returns its record.
 
-    A process that was killed counts as one that was refused memory.
+    A process that was killed counts as out of memory.
     """
     worker = _Worker(work, threads)
     try:
         worker.give(cell)
         while (record := worker.answer()) is None:
-            # It has begun.
+            # None means that the cell has begun.
             while not worker.channel.poll(_wait_for(timeout - worker.age())):
                 if worker.age() >= timeout:
                     return failed(cell, overtime(timeout))
@@ -118,17 +118,17 @@ def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, time
 
 
 def _wait_for(seconds: float) -> float:
-    """As many seconds as the system can wait for at once; whoever waits looks at the clock again."""
+    """Return `seconds` limited to what the system can wait at once; callers check the clock again."""
     return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
 def overtime(timeout: float) -> str:
-    """Why a cell was stopped, in one sentence."""
+    """Return why a cell was stopped, in one sentence."""
     return f"it was stopped after {timeout:g} s, the --timeout given"
 
 
 class _Worker:
-    """One process of the pool and the cell it works on."""
+    """One process of the pool and the cell that it runs."""
 
     def __init__(self, work: RunCell, threads: int) -> None:
         context = get_context("spawn")
@@ -136,7 +136,7 @@ class _Worker:
         self.cell: Cell | None = None
         self._begun: float | None = None
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, work), daemon=True)
-        # Its first use would let interrupts through again, in mid-start.
+        # Starting the tracker later, inside `_interrupts_held`, would unblock interrupts there.
         resource_tracker.ensure_running()
         # Numerical libraries read these once, when the new process imports them.
         os.environ.update(thread_variables(threads))
@@ -150,17 +150,17 @@ class _Worker:
         try:
             self.channel.send(cell)
         except BrokenPipeError:
-            # It died idle: the closed channel reads as ready, and `answer` reports the death.
+            # The worker died idle: its closed channel reads as ready, and `answer` reports the death.
             return
 
     def age(self) -> float:
-        """Seconds since the cell began, which a new process does when it has started."""
+        """Return the seconds since the cell began; 0 while its process is still starting."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     def answer(self) -> Record | None:
-        """The record of the cell, or None if it has just begun.
+        """Return the record of the cell, or None if the cell has just begun.
 
-        Raises EOFError or OSError if the process died over it, in the middle of its answer too.
+        Raises EOFError or OSError if the process died, even in the middle of its answer.
         """
         record: Record | None = self.channel.recv()
         if record is None:
@@ -170,12 +170,12 @@ class _Worker:
         return record
 
     def was_killed(self) -> bool:
-        """Whether the process, which is gone, was killed, as the kernel does when memory runs out."""
+        """Whether the ended process was killed, as the kernel does when memory runs out."""
         self._process.join()
         return self._process.exitcode == -signal.SIGKILL
 
     def why_gone(self, how_often: str = "") -> str:
-        """Why the process is gone, in one sentence; `how_often` says more of one that was killed."""
+        """Return why the process ended, in one sentence; `how_often` is added if it was killed."""
         self._process.join()
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
@@ -191,8 +191,8 @@ class _Worker:
 
 
 def _serve(channel: Connection, work: RunCell) -> None:
-    """Body of a worker process: one cell in, one record out, until the channel closes."""
-    # Ctrl-C reaches the whole process group; only the parent answers it.
+    """Body of a worker process: receive a cell, send its record, until the channel closes."""
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
     while True:
@@ -205,7 +205,7 @@ def _serve(channel: Connection, work: RunCell) -> None:
 
 
 def _follow_parent() -> None:
-    """End this process when its parent is gone, however that went."""
+    """End this process when its parent ends, for whatever reason."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -214,8 +214,8 @@ def _follow_parent() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """A process started inside gets no Ctrl-C, not even before it can choose to ignore it; this one gets
-    its own afterwards."""
+    """Block Ctrl-C for processes that are started inside, even before they can ignore it. This process gets a
+    pending Ctrl-C afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

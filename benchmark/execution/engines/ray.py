@@ -1,4 +1,4 @@
-"""Cells as tasks of Ray."""
+"""Engine that runs cells as Ray tasks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from fedsub.datasets.extras import needed
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
+    """Runs cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
 
-    A cell that is lost with its node or its process, or refused memory, is tried once more, with twice the
-    memory and all cores of a node. One with a time limit runs in a process that its task starts and can stop.
+    A cell that is lost with its node or process, or runs out of memory, is retried once, with twice the
+    memory and all cores of a node. A cell with a timeout runs in a process that its task starts and can stop.
     """
 
     workers: int
     threads: int = 1
     memory: Memory = unknown_memory
     timeout: float | None = None
-    """Seconds after which a cell is stopped and has failed."""
+    """Seconds after which a cell is stopped and counts as failed."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
-        """See `Engine.map`. Raises UserError where no node is left: a cell that ran has not failed then."""
+        """See `Engine.map`. Raises UserError if no node is left; its running cells do not count as failed."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
         variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(IMPORTED_FROM))}
@@ -55,14 +55,14 @@ class RayEngine:
         try:
 
             def run(cell: Cell) -> Record:
-                # Ray takes functions alone, and the work may be an object.
+                # Ray accepts only functions, and `work` may be another callable.
                 if timeout is None:
                     return work(cell)
                 return run_apart(work, cell, failed, threads, timeout)
 
             task = ray.remote(run)
             while True:
-                # A cell is taken when there are cores for it, and not before: others may run the rest.
+                # A cell is taken only when cores are free for it: other processes may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
                 for cell in islice(waiting, max(0, free)):
                     needs = self._needs(cell, _largest(ray.nodes()))
@@ -92,8 +92,8 @@ class RayEngine:
             ray.shutdown()
 
     def _needs(self, cell: Cell, largest: Mapping[str, float], is_second: bool = False) -> dict[str, Any]:
-        """What Ray is asked for, memory in bytes, and no more than the `largest` node has: a task that no
-        node can take waits for ever. The second attempt has all cores of that node."""
+        """Return the resources requested from Ray, memory in bytes, at most those of the `largest` node: a
+        task that fits no node would wait for ever. The second attempt gets all cores of that node."""
         times = 2 * SPARE if is_second else SPARE
         return {
             "num_cpus": largest.get("CPU", self.threads) if is_second else self.threads,
@@ -104,7 +104,7 @@ class RayEngine:
 
 
 def _largest(nodes: list[dict[str, Any]]) -> dict[str, float]:
-    """The resources of the node that has most memory."""
+    """Return the resources of the node with the most memory."""
     resources: list[dict[str, float]] = [node["Resources"] for node in nodes if node.get("Alive")]
     return max(resources, key=lambda each: each.get("memory", 0), default={})
 

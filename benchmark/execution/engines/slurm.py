@@ -1,4 +1,4 @@
-"""Cells as jobs of Slurm, through submitit: one array job for each batch."""
+"""Engine that runs cells as Slurm jobs, through submitit: one array job per batch."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.extras import needed
 
 ARRAY = 500
-"""Cells of one array job; Slurm's own limit is 1,000 where nobody changed it."""
+"""Maximum cells of one array job; Slurm's default limit is 1,000."""
 USUAL_TIME = 24 * 60
-"""Minutes that a job may take where nothing says how many."""
+"""Minutes that a job requests if there is no timeout."""
 PAUSE = 1.0
-"""Seconds between two looks at the jobs."""
+"""Seconds between two checks of the jobs."""
 _ENDED = ("CANCELLED", "TIMEOUT")
-"""How Slurm says that a job was ended on purpose, or at its limit."""
+"""Slurm's states of jobs that were cancelled or reached their time limit."""
 
 
 @dataclass(frozen=True)
 class SlurmEngine:
-    """Cells as Slurm jobs of one task; this process waits for them, and cancels them when it ends.
+    """Runs cells as Slurm jobs of one task; this process waits for the jobs and cancels them when it ends.
 
-    A cell that is lost with its node or out of memory is tried once more, with twice the memory.
+    A cell that is lost with its node or runs out of memory is retried once, with twice the memory.
     """
 
     folder: Path
-    """Where submitit keeps what it sends and hears; the jobs must see it too."""
+    """Folder of submitit's files, which the jobs must be able to read and write too."""
     threads: int = 1
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they win over what is found here."""
+    """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they override this engine's own."""
     timeout: float | None = None
-    """Seconds that a cell may take; Slurm counts whole minutes."""
+    """Maximum seconds of a cell; Slurm counts whole minutes."""
     memory: Memory = unknown_memory
     cluster: str = "slurm"
-    """`local` and `debug` run the jobs here, without Slurm."""
+    """`slurm`; `local` and `debug` run the jobs on this machine, without Slurm."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`. Raises UserError if a batch cannot be submitted."""
         _needed("submitit")
-        # Jobs begin with the variables of whoever submits them.
+        # Jobs inherit the environment variables of the submitting process.
         os.environ.update(thread_variables(self.threads))
         waiting = iter(cells)
         while batch := list(islice(waiting, ARRAY)):
@@ -69,7 +69,7 @@ class SlurmEngine:
     def _run(
         self, work: RunCell, cells: list[Cell], failed: MakeFailure, lost: list[Cell] | None
     ) -> Iterator[Record]:
-        """The records of the cells; those that may recover join `lost`, unless this is their second time."""
+        """Yield the records of the cells; cells to retry join `lost`, which is None in the second attempt."""
         jobs: list[tuple[Any, Cell]] = []
         try:
             for on_cuda in (False, True):
@@ -92,7 +92,7 @@ class SlurmEngine:
                     job.cancel(check=False)
 
     def _submit(self, work: RunCell, cells: list[Cell], times: int) -> list[Any]:
-        """One array job of all the cells, with `times` the memory that they are likely to take."""
+        """Submit all cells as one array job, with `times` their expected memory."""
         submitit = _needed("submitit")
         try:
             executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
@@ -115,14 +115,14 @@ class SlurmEngine:
         }
 
     def _minutes(self) -> int:
-        """What a job asks for: Slurm takes no time without end."""
+        """Return the minutes that a job requests: Slurm needs a finite time limit."""
         if self.timeout is None or math.isinf(self.timeout):
             return USUAL_TIME
         return math.ceil(self.timeout / 60)
 
 
 def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
-    """The record of a job that has ended, and whether another attempt may give a better one."""
+    """Return the record of a job that has ended, and whether a retry may succeed."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
     error = job.exception()
@@ -137,7 +137,7 @@ def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """The parameters in a YAML file. Raises UserError if it holds none, or cannot be read."""
+    """Return the parameters in a YAML file. Raises UserError if it holds none or cannot be read."""
     if path is None:
         return {}
     yaml = _needed("yaml")

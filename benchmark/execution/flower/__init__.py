@@ -1,4 +1,4 @@
-"""A cell as a federation: each client a Flower SuperNode with its own data alone, the server a SuperLink."""
+"""A cell as a federation: clients are Flower SuperNodes with only their own data, the server a SuperLink."""
 
 OWN, OWN_PARTS = "own", ("method", "backbone")
-"""Folder of the app, and parts of the cell whose files lie there where they are a user's own."""
+"""Folder in the app for user-supplied parts, and the parts of a cell whose files are copied there."""

@@ -1,4 +1,4 @@
-"""What the apps of clients and server share: the cell that they run, and Flower's records."""
+"""Code that the client app and the server app share: reading the cell, and conversion of Flower's records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fedsub.methods.core.setting import Setting, make_setting
 
 
 def cell_of(context: Context, folder: Path) -> Cell:
-    """The cell that the app's configuration holds."""
+    """Return the cell in the app's configuration."""
     cell = Cell.from_dict(json.loads(str(context.run_config["cell"])))
-    # A user's file may import those beside it.
+    # A user's file may import modules beside it.
     sys.path.append(str(folder / OWN))
     for part in OWN_PARTS:
         if (name := names_of(cell)[part]).endswith(PLUGIN):
@@ -31,12 +31,12 @@ def cell_of(context: Context, folder: Path) -> Cell:
 
 
 def scores_received(method: FederatedMethod) -> bool:
-    """Whether clients are scored after they received, and not after their local training."""
+    """Whether clients are scored after they received the server's answer, not after local training."""
     return method.schedule.evaluate == "received" or method.every_epoch
 
 
 def setting_of(cell: Cell, federation: Federation) -> Setting:
-    """The cell's setting on these clients."""
+    """Return the cell's setting on these clients."""
     return make_setting(
         federation,
         cell.architecture,
@@ -50,11 +50,11 @@ def setting_of(cell: Cell, federation: Federation) -> Setting:
 
 
 def arrays_of(wire: Wire) -> ArrayRecord:
-    """The arrays as Flower sends them."""
+    """Return a message's arrays in Flower's form."""
     return ArrayRecord({name: Array(np.ascontiguousarray(each)) for name, each in wire.arrays.items()})
 
 
 def wire_of(content: RecordDict) -> Wire:
-    """The message in a record."""
+    """Return the message in one of Flower's records."""
     arrays = {name: array.numpy() for name, array in content["sent"].items()}
     return Wire(arrays, str(content["told"]["form"]))

@@ -1,8 +1,8 @@
-"""A client's process: it reads its own data and the server's messages, and nothing else.
+"""A client's process, which reads only its own data and the server's messages.
 
-Flower starts a process for each message. What a client holds between two of them lies beside its data, in a
-file of its own: the state after the last message that the server heard, and after the last one sent. A client
-that was killed goes on from the former, as one that was absent.
+Flower starts a process for each message. Between messages a client keeps two states in a file beside its
+data: the one after its last message that the server received, and the one after its last message. A client
+that was killed continues from the former, as if it had been absent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fedsub.methods.core.uplink import Draws
 
 
 def client_app(folder: Path) -> ClientApp:
-    """The app of every client; `folder` holds the app's files."""
+    """Make the app of every client; `folder` holds the app's files."""
     app = ClientApp()
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        """What the server must know of the client: its number and its sizes."""
+        """Reply with the client's number and sizes, which the server needs."""
         held = _held(context)
         known = {
             "client": int(context.node_config["partition-id"]),
@@ -44,32 +44,32 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        """Receive the last answer, train a round, and send."""
+        """Receive the last answer, train one round, and send."""
         return _Turn(folder, message, context).train()
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        """Receive the last answer, and score what was received."""
+        """Receive the last answer and score the received model."""
         return _Turn(folder, message, context).finish()
 
     return app
 
 
 class _Turn:
-    """What a client does on one message."""
+    """A client's processing of one message."""
 
     def __init__(self, folder: Path, message: Message, context: Context) -> None:
         self.message, self.asked = message, message.content["told"]
         cell = cell_of(context, folder)
         setting = of_client(setting_of(cell, held := _held(context)), held)
-        # Of real clients nobody else may know the noise.
+        # The noise of real clients must be secret, so it is not drawn from a known seed.
         known = bool(context.node_config.get("repeatable"))
         draws = Draws(cell.seed, int(context.node_config["partition-id"])) if known else None
         self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting), draws)
         self.file = Path(str(context.node_config["data"])).with_suffix(f".{context.run_id}.state")
         self.masks: Masks = {}
         self.kept: dict[int, dict[str, Any]] = {}
-        """Round that the server heard of → the state after it."""
+        """Last round whose message the server received → the state after it."""
         heard = int(self.asked["heard"])
         if heard:
             self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
@@ -82,7 +82,7 @@ class _Turn:
                 self.evaluation = self._scores()
 
     def train(self) -> Message:
-        """A round, and what the client sends."""
+        """Train one round and return the client's message."""
         loss = self.client.train(int(self.asked["round"]), int(self.asked["epochs"]))
         if not scores_received(self.client.method):
             self.evaluation = self._scores()
@@ -97,7 +97,7 @@ class _Turn:
         return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})
 
     def finish(self) -> Message:
-        """The last scores; what the client kept is removed."""
+        """Return the last scores and remove the client's state file."""
         self.file.unlink(missing_ok=True)
         return self._reply({"told": ConfigRecord({"scores": self.evaluation})})
 
@@ -113,7 +113,7 @@ class _Turn:
 
 
 def _held(context: Context) -> Federation:
-    """The client's data. Raises UserError for a file that is no archive with one split."""
+    """Return the client's data. Raises UserError for a file that is no archive with one split."""
     path = Path(str(context.node_config["data"]))
     raw, meta = read_archive(path)
     return alone(as_dataset(path.stem, raw, meta.get("classes")))

@@ -1,4 +1,4 @@
-"""Writes a Flower app that runs one cell, and the data of each of its clients."""
+"""Writing of a Flower app that runs one cell, and of the data of each of its clients."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ anyone join. With certificates and keys, in place of it:
 
 
 def create_planned(request: Request, folder: Path) -> Cell:
-    """`create` with the one cell that a request names, of several seeds the first; returns the cell.
+    """Call `create` with the one cell of a request, with the first of its seeds; returns the cell.
 
-    Raises UserError for a request of several cells, and what `create` raises.
+    Raises UserError for a request of several cells, and as `create` does.
     """
     plan = make_plan(request)
     titles = sorted({replace(cell, seed=plan.cells[0].seed).title for cell in plan.cells})
@@ -86,7 +86,7 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     """Write the app to `folder`, which must be new or empty, and the data of the cell's clients to
     `folder`/clients.
 
-    Raises UserError for a cell that cannot run as a federation, and for a folder that holds something.
+    Raises UserError for a cell that cannot run as a federation, and for a folder that is not empty.
     """
     check(cell)
     if folder.exists() and any(folder.iterdir()):

@@ -1,7 +1,7 @@
-"""A cell through Flower's SuperLink and SuperNodes, each client a process of its own.
+"""Runs of a cell through Flower's SuperLink and SuperNodes, each client a process of its own.
 
-They run on this machine, or are those of a federation that runs: the variable FEDSUB_SUPERLINK then holds the
-name of its SuperLink in `$FLWR_HOME/config.toml`, on whose machine this is.
+These are started on this machine, or belong to a running federation. In that case FEDSUB_SUPERLINK holds the
+name of its SuperLink in `$FLWR_HOME/config.toml`, and this machine is the SuperLink's.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 
 STARTING = 120.0
-"""Seconds that the SuperLink is given to listen."""
+"""Maximum seconds until the SuperLink listens."""
 ENDING = 10.0
-"""Seconds that processes are given to end."""
+"""Seconds that processes have to end before they are killed."""
 LINK = "loopback"
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-"""Flower's settings: nothing is reported, and a message's process starts within a tenth of a second."""
+"""Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
 
 def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> dict[str, Any]:
-    """The outcome of a cell, by the names of `methods.core.training.Outcome`, with `wire_bytes`, `up` and
-    `down`, in `extras`: what Flower counts of its messages, serialised, in the whole run.
+    """Run a cell; returns its outcome, by the names of `methods.core.training.Outcome`. `extras` has
+    `wire_bytes`, `up` and `down`: the bytes of all serialised messages in the run, as counted by Flower.
 
-    Raises UserError if Flower is not there, or the run fails. All processes end with the run.
+    Raises UserError if Flower is not installed or the run fails. All processes end with the run.
     """
     if shutil.which("flower-superlink", path=_path()) is None:
         raise UserError("Flower is not installed: pip install 'fedsub-bench[flower]'")
@@ -61,7 +61,7 @@ def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> di
 
 
 def _start(app: Path, folder: Path, clients: int, environment: Mapping[str, str], stack: ExitStack) -> None:
-    """Start the SuperLink and a SuperNode for each client, each in a folder with its own data alone."""
+    """Start the SuperLink and a SuperNode for each client, each in a folder with only its own data."""
     home, port, log = Path(environment["FLWR_HOME"]), free_port(), folder / "superlink.log"
     home.mkdir()
     address = f"127.0.0.1:{port}"
@@ -82,9 +82,9 @@ def _start(app: Path, folder: Path, clients: int, environment: Mapping[str, str]
 def started(
     command: list[str], environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Inside, the command runs; at the end it is ended with every process that it started."""
+    """Run a command during the block; at its end, end the command and every process that it started."""
     with log.open("wb") as stream:
-        # A session of its own, so that Ctrl-C comes here alone.
+        # In a session of its own, so that Ctrl-C reaches only this process.
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
         process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     try:
@@ -102,7 +102,7 @@ def started(
 
 
 def family(leader: int) -> list[psutil.Process]:
-    """The processes below the leader of a group, and those of its group, which may have outlived it."""
+    """Return the descendants of a process group's leader and the group's members, which may outlive it."""
     found: list[psutil.Process] = []
     with suppress(psutil.NoSuchProcess):
         found += psutil.Process(leader).children(recursive=True)
@@ -114,14 +114,14 @@ def family(leader: int) -> list[psutil.Process]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def _path() -> str:
-    """Where Flower's commands are looked for: this environment first."""
+    """Return the search path for Flower's commands: this environment first."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
@@ -151,7 +151,7 @@ def _outcome(target: Path, log: Path, patience: float) -> dict[str, Any]:
 
 
 def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
-    """Bytes between the SuperLink and all SuperNodes in the latest run, by Flower's count."""
+    """Return the bytes between the SuperLink and all SuperNodes in the latest run, as counted by Flower."""
     command = ["flwr", "list", link, "--limit", "1", "--format", "json"]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     traffic = json.loads(said)["runs"][0]["network-traffic"]
@@ -159,6 +159,6 @@ def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
 
 
 def _tail(log: Path) -> str:
-    """The last line that a process wrote."""
+    """Return the last line that a process wrote."""
     lines = log.read_text("utf-8", "replace").strip().splitlines() or ["it wrote nothing"]
     return lines[-1]

@@ -1,4 +1,4 @@
-"""The server's process: it knows the clients' sizes and messages, and writes the outcome of the run."""
+"""The server's process, which knows the clients' sizes and messages and writes the outcome of the run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
 LOOK = 0.5
-"""Seconds between two looks at who has joined."""
+"""Seconds between two checks for clients that joined."""
 WEIGHTS = {"training-nodes": "training", "nodes": "nodes"}
-"""Weighting → the size that gives a client's weight."""
+"""Weighting → the reported size that is a client's weight."""
 
 
 def server_app(folder: Path) -> ServerApp:
-    """The app of the server; `folder` holds the app's files."""
+    """Make the app of the server; `folder` holds the app's files."""
     app = ServerApp()
 
     @app.main()
@@ -55,9 +55,9 @@ class _Run:
         """`patience`: seconds that the server waits for clients to join, and for the messages of a round."""
         self.grid, self.cell, self.patience = grid, cell, patience
         self.node: dict[int, int] = {}
-        """Client → the Flower node that it is."""
+        """Client → its Flower node."""
         self.met: set[int] = set()
-        """Every node that said which client it is; a client that comes back may be another node."""
+        """Every node that reported its client; a client that reconnects may be another node."""
         self.heard: dict[int, int] = {}
         """Client → the round of its last message."""
         self.sizes: dict[int, Mapping[str, int]] = {}
@@ -67,7 +67,7 @@ class _Run:
         """Client → its last scores."""
 
     def run(self) -> dict[str, Any]:
-        """The outcome, JSON-ready. Raises UserError if clients do not come, or all of them fail."""
+        """Return the outcome, JSON-ready. Raises UserError if clients do not join or all of them fail."""
         started, progress = time.perf_counter(), Progress()
         cell, schedule = self.cell, self.cell.schedule
         self._wait()
@@ -97,7 +97,7 @@ class _Run:
                 losses[client] = float(content["told"]["loss"])
             if received and number > 1:
                 self._evaluated(number - 1, progress)
-            # Of one model for all, Σ p_k L_k; else the clients' mean.
+            # Σ p_k L_k if all clients share one model, else the clients' mean.
             weight = {
                 client: float(method.shares[client]) if method.every_epoch else 1.0 for client in losses
             }
@@ -119,7 +119,7 @@ class _Run:
         return asdict(outcome_of(method, method.setting.scoring, history, progress))
 
     def _wait(self) -> None:
-        """Until every client has joined and said its sizes."""
+        """Wait until every client has joined and reported its sizes."""
         until = time.monotonic() + self.patience
         while len(self.node) < self.cell.clients:
             self._meet()
@@ -132,7 +132,7 @@ class _Run:
             time.sleep(LOOK)
 
     def _meet(self) -> None:
-        """Ask nodes that are new which client they are."""
+        """Ask new nodes which client they are."""
         new = set(self.grid.get_node_ids()) - self.met
         asked = [
             Message(RecordDict({"asked": ConfigRecord({})}), dst_node_id=node, message_type="query")
@@ -146,7 +146,7 @@ class _Run:
                 self.sizes[int(known["client"])] = known
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
-        """A message to a client: what to do, and the answer to its last message."""
+        """Return a message to a client: what to do, and the answer to its last message."""
         what["heard"] = self.heard.get(client, 0)
         if answer is None:
             return RecordDict({"told": ConfigRecord(what)})
@@ -155,7 +155,7 @@ class _Run:
         return RecordDict({"sent": arrays_of(wire), "told": ConfigRecord({**what, "form": wire.form})})
 
     def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send to clients and wait; client → what it replied, without those that did not."""
+        """Send to clients and wait; returns client → its reply, for those that replied."""
         self._meet()
         number, connected = {node: client for client, node in self.node.items()}, self.grid.get_node_ids()
         messages = [
@@ -179,13 +179,13 @@ class _Run:
         return found
 
     def _evaluated(self, number: int, progress: Progress) -> None:
-        """Keep the clients' last scores as those of a round."""
+        """Store the clients' last scores as those of a round."""
         progress.rounds.append(number)
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 
 
 def _evaluation(scores: Sequence[Mapping[str, Any] | None]) -> Evaluation:
-    """The scores of all clients as one evaluation; NaN for a client that has sent none."""
+    """Return the scores of all clients as one evaluation; NaN for a client that has sent none."""
     first = next(each for each in scores if each is not None)["scores"]
     nothing = [float("nan"), 0.0]
     joined = {}

@@ -1,9 +1,8 @@
-"""Messages of one client on the wire: the bytes that the channel counts, and a form that tells how to read
-them.
+"""Serialised messages of one client: the bytes that the channel counts, and a form that describes them.
 
-A tensor goes as its values. Where a mask says which entries of a model are sent (`kept.X`), all shared models
-go as one list of the values sent with their places, or whole where that is shorter. The server's answer
-leaves the places out, since the client knows which it sent. Masks of rows go in the form.
+A tensor is sent as its values. If a mask says which entries of a model are sent (`kept.X`), all shared models
+are sent as one list of values and their positions, or whole if that is shorter. The server's answer leaves
+the positions out, since the client knows which entries it sent. Masks of rows are part of the form.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from fedsub.methods.core.channel import FLOAT, INDEX, KEPT, Message
 
 LISTED, PLACES, WHOLE = "listed", "places", "whole"
 Masks = Mapping[str, Tensor]
-"""Name → (1, …) bool, which entries of it a client sent."""
+"""Name → (1, …) bool mask of the entries that a client sent."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """One client's message; `form` is JSON: name → shape, and rows that are sent of it."""
+    """One client's message; `form` is JSON: shapes, masks of rows, and how models are packed."""
 
     arrays: Mapping[str, np.ndarray]
     form: str
 
     @property
     def size(self) -> int:
-        """Bytes of the arrays."""
+        """Total bytes of the arrays."""
         return sum(each.nbytes for each in self.arrays.values())
 
 
 def masks_of(message: Message) -> dict[str, Tensor]:
-    """The masks of entries in a message, by the name of what they mask."""
+    """Masked tensor's name → mask of entries, from a message."""
     found = {name.removeprefix(KEPT): mask for name, mask in message.items() if name.startswith(KEPT)}
     return {name: mask for name, mask in found.items() if mask.shape == message[name].shape}
 
 
 def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bits: int = 0) -> Wire:
-    """One client's message, name → (1, …), on its way.
+    """Pack one client's message, name → (1, …).
 
     `models` are the names of shared parameters. `sent` are the masks of the message that this one answers.
-    `bits` are those of a whole number, which its tensor holds as int16.
+    `bits` is the width of the integers that int16 tensors hold.
     """
     message = {name: value.detach() for name, value in message.items()}
     masks = masks_of(message)
@@ -66,7 +65,7 @@ def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bi
         arrays[name] = value.numpy()
         if value.dtype == torch.int16:
             form["bits"] = {name: bits}
-            # The last `bits` of each, in two's complement and with the first bit first.
+            # Keep the lowest `bits` of each number, in two's complement, most significant bit first.
             whole = arrays[name].astype(">i2").view(np.uint8)
             arrays[name] = np.packbits(np.unpackbits(whole).reshape(-1, 16)[:, -bits:])
     if together:
@@ -82,7 +81,7 @@ def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bi
 
 
 def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
-    """The message that was packed; `sent` as there. Raises ValueError or KeyError where it does not fit."""
+    """Return the packed message; `sent` as in `pack`. Raises ValueError or KeyError if it does not fit."""
     form = json.loads(wire.form)
     shapes: dict[str, list[int]] = form["shapes"]
     arrays = {name: torch.from_numpy(np.array(array)) for name, array in wire.arrays.items()}
@@ -95,7 +94,7 @@ def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
     for name, bits in form.get("bits", {}).items():
         count = int(np.prod(shapes[name]))
         own = np.unpackbits(wire.arrays[name], count=count * bits).reshape(count, bits)
-        # The sign fills the bits above.
+        # Extend the sign to 16 bits.
         both = np.packbits(np.hstack([np.repeat(own[:, :1], 16 - bits, axis=1), own]))
         message[name] = torch.from_numpy(both.view(">i2").astype(np.int16)).view(shapes[name])
     if together := form["together"]:
@@ -120,7 +119,7 @@ def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
 
 
 def _flat(masks: Masks, shapes: Mapping[str, Any]) -> Tensor:
-    """Which of the values of tensors of these shapes, one after another, are sent; (total,) bool."""
+    """Return the mask of sent values, (total,) bool, over the concatenated tensors of these shapes."""
     return torch.cat(
         [
             masks[name].flatten() if name in masks else torch.ones(int(np.prod(shape)), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Runs a cell as a federation on this machine and makes its record."""
+"""Run of a cell as a federation through Flower, and its record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedsub.methods.core.training import Outcome
 
 
 def run(cell: Cell, **beside: Any) -> Record:
-    """The record of a cell whose clients and server are processes of their own.
+    """Run a cell with processes for clients and server; returns its record.
 
-    Raises UserError where the cell cannot run so.
+    Raises UserError if the cell cannot run as a federation.
     """
     if unknown := beside.keys() & {"save", "callbacks"}:
         raise UserError(f"--engine flower has no {', '.join(sorted(unknown))}: leave it out")
@@ -49,5 +49,5 @@ def _run(cell: Cell) -> Record:
 
 
 def federated(cell: Cell, **beside: Any) -> Record:
-    """`run`, with whatever goes wrong turned into a failed record."""
+    """Call `run` and turn any exception into a failed record."""
     return attempt(cell, run, **beside)
