@@ -41,8 +41,8 @@ from fedsub.datasets.plugins import has_user_objects
 logger = logging.getLogger(__name__)
 MESSAGES = Path(__file__).parent / "messages.toml"
 """Bytes that a client of a small graph sends, as the channel counts (`tests/methods/test_messages.py`)."""
-DEPARTURES = "Departures"
-"""First word of the paragraph that lists a method's departures from its paper."""
+DEPARTURES = "Departures:"
+"""Start of the paragraph that lists a method's departures from its paper."""
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
 
@@ -194,9 +194,7 @@ def explain(method: str) -> dict[str, Any]:
     head, *paragraphs = (inspect.getdoc(inspect.getmodule(registry.find(method))) or "").split("\n\n")
     options = registry.describe(method).options
     docs = _field_docs(options)
-    departures = (
-        each.removeprefix(DEPARTURES).lstrip(".:") for each in paragraphs if each.startswith(DEPARTURES)
-    )
+    departures = (each.removeprefix(DEPARTURES) for each in paragraphs if each.startswith(DEPARTURES))
     return {
         "summary": " ".join(head.split()),
         "text": paragraphs,

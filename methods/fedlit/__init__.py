@@ -13,7 +13,7 @@ The server greedily matches every client's types to its own by the highest remai
 matched centroids and channels; a channel's mean leaves out clients where no training node has an edge of the
 type. P, c, W, b are averaged by training nodes.
 
-Departures from the public code: channels are summed after every layer, there after the last one. Its second
+Departures: channels are summed after every layer; the public code sums them after the last one. Its second
 linear map is left out, since no non-linearity separates it from W_t. Â_t has self-loops, there it has none.
 The EM step is taken once a round, there in every epoch. The code also assigns types anew when it evaluates,
 and applies its match of centroids transposed; here evaluation uses the types of the last EM step, and each

@@ -8,7 +8,7 @@ Baek et al., Personalized Subgraph Federated Learning, ICML 2023.
 - Server, eq. (3): w̄_i = Σ_j α_ij w_j, α_i = softmax_j(τ S(i, j)), S(i, j) = cos(h̃_i, h̃_j).
 - Mask entries below λ₁ count as zero in evaluation, in the embedding and in messages.
 
-Departures. The authors' code computes both regularisers on detached tensors, so that they have no
+Departures: the authors' code computes both regularisers on detached tensors, so that they have no
 gradient. With gradients, as printed, the masks collapse and Cora (METIS, 10 clients) falls from 81.5 to 72.
 `regularizer` chooses; `reference` is the default. The code sends every parameter whatever its mask. Here
 masked entries are not sent: the average is over the clients that sent an entry, and a client keeps its own

@@ -17,7 +17,7 @@ Zhang, Yang, Li, Sun, Yiu, Subgraph Federated Learning with Missing Neighbor Gen
 - FedSage-true (FedStruct, section 6): the graph is mended with the true features of the missing one-hop
   neighbours, an upper bound for FedSage+.
 
-Departures. Nodes are hidden among validation nodes, as in the public code; the paper says among all
+Departures: nodes are hidden among validation nodes, as in the public code; the paper says among all
 (`hidden_from`). The public code replaces the minima over V_j by random neighbours at j, and takes all losses
 only over training nodes; here both are the paper's. The paper does not divide distances by the number of
 features (`feature_weight` set to this number gives the same weight); the code also divides by p. The weight

@@ -53,6 +53,11 @@ def remembered_methods(change: str) -> list[str]:
         return known.methods()
 
 
+def test_a_paragraph_on_departures_is_found_however_it_begins() -> None:
+    for told in map(known.explain, known.methods()):
+        assert bool(told["departures"]) == any(each.startswith("Departure") for each in told["text"])
+
+
 def test_an_answer_holds_until_a_source_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remembered_methods("changed") == ["changed"]
     monkeypatch.setattr(known, "digest_of_sources", lambda *_: "another")
