@@ -35,8 +35,11 @@ class Schedule:
     """Settings by which a protocol trains, evaluates and selects."""
 
     rounds: Count = 100
+    """Rounds of local training and exchange."""
     local_epochs: Count = tunable(1, choices=(1, 3, 5))
+    """Full-batch steps of a client in a round."""
     learning_rate: NonNegative = tunable(0.01, log=(1e-3, 0.1))
+    """Step size of the clients' optimiser."""
     weight_decay: NonNegative = tunable(1e-6, log=(1e-6, 0.01))
     """Coefficient of the optimiser's L2 term, which is added to the gradient."""
     optimiser: str = "adam"
