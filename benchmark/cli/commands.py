@@ -52,7 +52,8 @@ def main(command: Command, work: RunCell | None = None) -> int:
             # Code that only a table or a record names is not run.
             if command.name != "data" and not getattr(options, "trust", False):
                 stack.enter_context(running_only(_named_files(command)))
-            if command.name in ("list", "show", "report", "export") or getattr(options, "dry_run", False):
+            of_records = command.name in ("run", "list", "show", "report", "export")
+            if of_records or getattr(options, "dry_run", False):
                 stack.enter_context(remembering())
             return call(request, options, work)
 

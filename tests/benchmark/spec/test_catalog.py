@@ -39,6 +39,14 @@ def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
     assert done.stderr.splitlines()[-1] == "0"
 
 
+def test_a_finished_table_is_shown_without_torch(tmp_path: Path) -> None:
+    arguments = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--results", str(tmp_path))
+    # The first asks what is run, the second also what was run.
+    assert [main(parse(arguments)) for _ in range(2)] == [0, 0]
+    done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].split() == ["0", "scipy"]
+
+
 def remembered_methods(change: str) -> list[str]:
     """Return the listed methods after the cache that a command keeps was replaced by `change`."""
     with known.remembering():
