@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedsub.benchmark.records.jsonl import read_lines, write_lines
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.store import Store, explained_to_user, file_of, graph_of
 from fedsub.benchmark.spec.cell import Cell
@@ -17,7 +18,6 @@ from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.files import write_atomically
 from fedsub.datasets.lock import locked
 from fedsub.datasets.options import Spec
 
@@ -40,7 +40,7 @@ class Records:
         self._peaks: dict[tuple[str, str], float] = {}
 
     def __bool__(self) -> bool:
-        return any((self.folder / "runs").glob("*.jsonl"))
+        return bool(_graphs(self.folder))
 
     def get(self, cell: Cell) -> Record | None:
         """Return the record of a cell, with this cell's label; see `Store.get`."""
@@ -65,7 +65,7 @@ class Records:
 
     def holds(self, graph: str) -> bool:
         """Whether there is a file of records of a graph, with any options."""
-        return (self.folder / "runs" / f"{file_of(Spec(graph))}.jsonl").exists()
+        return file_of(Spec(graph)) in _graphs(self.folder)
 
     def of_graph(self, cell: Cell) -> list[Record]:
         """Return the records in the file of a cell's graph."""
@@ -115,7 +115,7 @@ class Records:
             store.check_writable()
 
     def pack(self) -> None:
-        """Move all curves into Parquet files; see `Store.pack`."""
+        """Move all records and curves into compressed files; see `Store.pack`."""
         for store in self._all():
             store.pack()
 
@@ -154,13 +154,18 @@ class Records:
         return self._open(graph_of(cell))
 
     def _all(self) -> list[Store]:
-        found = {path.stem for path in (self.folder / "runs").glob("*.jsonl")}
-        return [self._open(name) for name in sorted(found | self._stores.keys())]
+        return [self._open(name) for name in sorted(_graphs(self.folder) | self._stores.keys())]
 
     def _open(self, graph: str) -> Store:
         if graph not in self._stores:
             self._stores[graph] = Store(self.folder, graph)
         return self._stores[graph]
+
+
+def _graphs(folder: Path) -> set[str]:
+    """Return the names of the files of records in a folder."""
+    ends = (".jsonl", ".jsonl.gz")
+    return {path.name.removesuffix(end) for end in ends for path in (folder / "runs").glob(f"*{end}")}
 
 
 def distinct(cells: Iterable[Cell]) -> list[Cell]:
@@ -207,11 +212,10 @@ def forget(results: Path, keys: Collection[str]) -> list[Record]:
 
 
 def _remove(path: Path, keys: Collection[str]) -> None:
-    """Rewrite the file without the lines of these keys; other lines stay unchanged."""
-    if not keys:
-        return
+    """Rewrite the file and its packed one without the lines of these keys; other lines stay unchanged."""
     with explained_to_user("write", path), locked(Path(f"{path}.lock")):
-        lines = path.read_bytes().split(b"\n")
-        kept = [line for line in lines if (parse_line(line) or {}).get("key") not in keys]
-        if len(kept) < len(lines):
-            write_atomically(path, b"\n".join(kept))
+        for each in (path, Path(f"{path}.gz")):
+            lines = read_lines(each)
+            kept = [line for line in lines if (parse_line(line) or {}).get("key") not in keys]
+            if len(kept) < len(lines):
+                write_lines(each, kept)

@@ -1,22 +1,29 @@
 """An append-only file of JSON lines, safe against crashes and concurrent writers.
 
 Lines are written and synced under a lock. A process killed in mid-line leaves a torn tail, which the next
-writer removes: only the lines being written at that time can be lost.
+writer removes: only the lines being written at that time can be lost. `pack` moves the lines into a gzip file
+beside it, `FILE.gz`, whose lines are read first.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedsub.benchmark.spec.schema import parse_line
+from fedsub.datasets.files import write_atomically
 from fedsub.datasets.lock import locked
 
 _REMEMBERED = 2**15
 """Bytes kept from before the read position, more than a line has. They show whether a file grew or was
 replaced."""
+
+_LARGEST = 2**30
+"""Bytes of the largest file that is read as a whole: a packed one may come from a stranger's bundle."""
 
 
 class JsonLines:
@@ -30,10 +37,11 @@ class JsonLines:
         self, path: Path, take: Callable[[bytes], bool], forget: Callable[[], None] = lambda: None
     ) -> None:
         self.path = path
+        self.packed = path.with_name(f"{path.name}.gz")
         self.unreadable: list[int] = []
         """Numbers of the complete lines that `take` could not use; they stay in the file and are skipped."""
         self.line = 0
-        """Number, from 1, of the line that was passed to `take` last."""
+        """Number, from 1 and packed lines first, of the line that was passed to `take` last."""
         self._complete = 0
         """Number of complete lines read."""
         self._take = take
@@ -41,16 +49,17 @@ class JsonLines:
         self._read_to = 0
         self._before = b""
         """The last bytes read, up to `_read_to`; at most `_REMEMBERED`."""
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, ...] = ()
+        self._packed: tuple[int, ...] = ()
+        """Identity of the packed file that was read."""
 
     def refresh(self) -> None:
         """Read what was written since the last read; a missing file is not created."""
-        if self.path.parent.is_dir() and self.path.exists():
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                self._refresh(descriptor)
-            finally:
-                os.close(descriptor)
+        descriptor = os.open(self.path if self.path.exists() else os.devnull, os.O_RDONLY)
+        try:
+            self._refresh(descriptor)
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def locked(self) -> Iterator[Callable[[Iterable[str]], None]]:
@@ -68,6 +77,14 @@ class JsonLines:
             finally:
                 os.close(descriptor)
 
+    def pack(self) -> None:
+        """Move all lines into the packed file, under the lock. No process may append meanwhile."""
+        if lines := read_lines(self.path):
+            # A process that was killed before the last step has left the lines in both files: the later count.
+            every = dict.fromkeys(reversed([*read_lines(self.packed), *lines]))
+            write_lines(self.packed, reversed(every))
+        self.path.unlink()
+
     def _append(self, descriptor: int, lines: Iterable[str]) -> None:
         end = os.fstat(descriptor).st_size
         try:
@@ -81,29 +98,60 @@ class JsonLines:
     def _refresh(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         size, identity = found.st_size, (found.st_dev, found.st_ino)
+        packed = _state(self.packed)
         # A new file may reuse the inode of the file that it replaced, so the bytes are compared too.
         before = _read(descriptor, self._read_to - len(self._before), self._read_to)
-        if identity != self._identity or before != self._before:
-            if self._identity is not None:
+        if (identity, packed, before) != (self._identity, self._packed, self._before):
+            if self._identity:
                 self._forget()
-            self._identity, self._before = identity, b""
+            self._identity, self._packed, self._before = identity, packed, b""
             self._read_to = self._complete = 0
             self.unreadable = []
+            self._feed(read_lines(self.packed))
         # The tail may be torn, or another process may still be writing it.
         content = _read(descriptor, self._read_to, size)
         *complete, tail = content.split(b"\n")
         self._read_to += len(content) - len(tail)
         content = content[-_REMEMBERED - len(tail) : len(content) - len(tail)]
         self._before = (self._before + content)[-_REMEMBERED:]
-        for number, line in enumerate(complete, self._complete + 1):
-            self.line = number
-            if line.strip() and not self._take(line):
-                self.unreadable.append(number)
-        self._complete += len(complete)
+        self._feed(complete)
         if parse_line(tail) is not None:
             # A line without its line end is already valid; it is read again once the line end is there.
             self.line = self._complete + 1
             self._take(tail)
+
+    def _feed(self, lines: list[bytes]) -> None:
+        for number, line in enumerate(lines, self._complete + 1):
+            self.line = number
+            if line.strip() and not self._take(line):
+                self.unreadable.append(number)
+        self._complete += len(lines)
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Return the complete lines of a file, packed or not; none if it is missing. Raises OSError."""
+    if not path.exists():
+        return []
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"{path} is damaged ({error}): get it again from a backup") from error
+    if len(content) > _LARGEST:
+        raise OSError(f"{path} unpacks to more than {_LARGEST / 2**30:g} GiB: split it")
+    *lines, tail = content.split(b"\n")
+    return lines if parse_line(tail) is None else [*lines, tail]
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a file of lines atomically, packed if its name ends in .gz."""
+    content = b"".join(line + b"\n" for line in lines)
+    write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    found = path.stat() if path.exists() else None
+    return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _repair_tail(descriptor: int) -> None:

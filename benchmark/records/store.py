@@ -1,4 +1,5 @@
-"""Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
+"""Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`, and those that were
+packed to be kept, `runs/GRAPH.jsonl.gz`.
 
     {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …], …}
     {"id": ID, "dataset": …, "method": …, "options": {…}, "defaults": ID, "names": ID, …}
@@ -119,8 +120,10 @@ class Store:
         """One sentence on the content that could not be read so far; empty if there is none."""
         said = []
         if numbers := ", ".join(map(str, self.unreadable)):
+            packed = self._file.packed
+            where = f"{packed} followed by {self.path.name}" if packed.exists() else self.path
             said.append(
-                f"{self.path}: no record can be read in line {numbers}: passed over; get the file again from "
+                f"{where}: no record can be read in line {numbers}: passed over; get the file again from "
                 "a backup, or delete the line and run its cell again"
             )
         if self._lost:
@@ -210,7 +213,8 @@ class Store:
         return True
 
     def pack(self) -> None:
-        """Move the graph's curves into a Parquet file and drop those that no record names.
+        """Move the graph's records into a gzip file and its curves into a Parquet file; drop curves that no
+        record names. No process may append meanwhile.
 
         Raises StoreError if a file cannot be read or written.
         """
@@ -219,6 +223,7 @@ class Store:
             named = [found[1].decode() for line in lines if (found := _CURVE.search(line.content))]
             # The order of the records puts similar curves side by side.
             self.curves.pack([*dict.fromkeys(named)])
+            self._file.pack()
 
     def _take(self, content: bytes) -> bool:
         if (found := _HEAD.match(content)) is not None:

@@ -22,6 +22,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.records import jsonl
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.jsonl import read_lines
 from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.records.store import SHARED
 from fedsub.benchmark.spec.cell import Cell
@@ -205,9 +206,9 @@ def run(folder: Path, *argv: str, work: RunCell = quick_run) -> int:
 def stored(folder: Path, protocol: str = "") -> list[dict[str, Any]]:
     """The records of a results folder as they stand in its files, of all tables or of one."""
     found = []
-    for path in sorted((folder / "runs").glob("*.jsonl")):
+    for path in sorted((folder / "runs").glob("*.jsonl*[!k]")):
         shared: dict[str, dict[str, Any]] = {}
-        for values in map(json.loads, path.read_text().splitlines()):
+        for values in map(json.loads, read_lines(path)):
             if "id" in values:
                 shared[values.pop("id")] = values
             else:

@@ -46,7 +46,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with ZipFile(path) as archive:
         names = archive.namelist()
         assert json.loads(archive.read(MANIFEST))["versions"]["torch"]
-    assert {"tables/table.toml", "results/runs/rings.jsonl", "results/curves/rings.parquet"} <= {*names}
+    assert {"tables/table.toml", "results/runs/rings.jsonl.gz", "results/curves/rings.parquet"} <= {*names}
     parts = {"mine.py", "beside.py", "nodes.csv", "edges.csv"}
     assert {Path(name).name for name in names if name.startswith("parts/")} == parts
     return path

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
-from fedsub.benchmark.records.folder import SEARCH_SEEDS, forget
+from fedsub.benchmark.records.folder import SEARCH_SEEDS, Records, forget
+from fedsub.benchmark.records.jsonl import read_lines
 from fedsub.benchmark.records.record import OK, Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.leaderboard import markdown
@@ -90,7 +91,11 @@ def test_writers_at_once_lose_and_double_nothing(
 @relaxed
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["append", "take out", "read", "spoil"]), st.integers(0, 3)), max_size=15
+        st.tuples(
+            st.sampled_from(["append", "take out", "read", "spoil", "pack", "pack, killed"]),
+            st.integers(0, 3),
+        ),
+        max_size=15,
     )
 )
 def test_an_open_reader_sees_what_a_new_one_does(
@@ -99,19 +104,29 @@ def test_an_open_reader_sees_what_a_new_one_does(
     """Whatever others append and remove between two reads: the file may have been replaced and be longer."""
     folder = tmp_path_factory.mktemp("store")
     reader = Store(folder, "cora")
-    reader.append(record(9))
+    reader.append(record(9, 9.0))
+    expected = {9: 9.0}
     for number, (step, seed) in enumerate(steps):
         if step == "append":
             Store(folder, "cora").append(record(seed, float(number)), replace=True)
-        elif step == "take out" and Store(folder, "cora").get(record(seed).key):
+            expected[seed] = float(number)
+        elif step == "take out" and seed in expected:
             forget(folder, [record(seed).key])
+            del expected[seed]
         elif step == "spoil":
             with reader.path.open("ab") as file:
                 file.write(b"not json\n")
         elif step == "read":
             reader.refresh()
+        elif step == "pack":
+            Records(folder).pack()
+        elif step == "pack, killed" and reader.path.exists():
+            lines = reader.path.read_bytes()
+            Records(folder).pack()
+            reader.path.write_bytes(lines)
     reader.refresh()
     again = Store(folder, "cora")
+    assert {found.cell.seed: found.metrics["accuracy"] for found in again.records()} == expected
     assert reader.records() == again.records()
     assert reader.unreadable == again.unreadable
 
@@ -287,9 +302,10 @@ def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> Non
     assert not store.path.exists()
 
 
-@pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl.gz")), ids=lambda path: path.name)
 def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
-    store = Store(RUNS.parent, path.stem)
+    graph = path.name.removesuffix(".jsonl.gz")
+    store = Store(RUNS.parent, graph)
     records = store.records()
     assert records
     # Records of a search's trials have no curve.
@@ -297,15 +313,27 @@ def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     assert store.warning == ""
     # No key may have two results: neither could be trusted.
     results = [record.key for record in records if record.status == OK]
-    assert store.path.read_text(encoding="utf-8").count('"status":"ok"') == len(results)
-    assert {graph_of(record.cell) for record in records} == {path.stem}
+    assert sum(b'"status":"ok"' in line for line in read_lines(path)) == len(results)
+    assert {graph_of(record.cell) for record in records} == {graph}
 
 
 def test_a_line_of_before_with_all_options_is_read() -> None:
     before = RUNS.parent / "rungs"
     for record in Store(before, "chameleon_filtered").records():
         assert record.options.keys() == vars(registry.make_options(record.cell.method, {})).keys()
-    assert '"defaults"' not in (before / "runs" / "chameleon_filtered.jsonl").read_text(encoding="utf-8")
+    lines = read_lines(before / "runs" / "chameleon_filtered.jsonl.gz")
+    assert not any(b'"defaults"' in line for line in lines)
+
+
+def test_a_damaged_packed_file_is_one_sentence(tmp_path: Path) -> None:
+    Store(tmp_path, "cora").append(record(0))
+    Records(tmp_path).pack()
+    (packed,) = (tmp_path / "runs").glob("*.gz")
+    content = packed.read_bytes()
+    for damaged in (content[:-9], content[:30] + b"\0" * 9 + content[39:], b"no gzip"):
+        packed.write_bytes(damaged)
+        with pytest.raises(StoreError, match="cannot read .*cora.jsonl"):
+            Store(tmp_path, "cora")
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
