@@ -94,7 +94,7 @@ ARGUMENTS: dict[str, _Option] = {
     "count": ("N", "how many records; or a bundle, all of whose are run", {"type": values.bundle}),
     "edit": (
         "forget|pack",
-        "forget takes records out, with what their cells left beside them; pack compresses records and curves",
+        "forget takes records out, with what their cells left beside them; pack compresses all records",
         {"choices": ("forget", "pack")},
     ),
     "create": ("create", "an app that runs one cell, a data file for each client", {"choices": ("create",)}),

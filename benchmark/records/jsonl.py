@@ -80,7 +80,7 @@ class JsonLines:
     def pack(self) -> None:
         """Move all lines into the packed file, under the lock. No process may append meanwhile."""
         if lines := read_lines(self.path):
-            # A process that was killed before the last step has left the lines in both files: the later count.
+            # A process killed before the last step has left the lines in both files: the later ones count.
             every = dict.fromkeys(reversed([*read_lines(self.packed), *lines]))
             write_lines(self.packed, reversed(every))
         self.path.unlink()
