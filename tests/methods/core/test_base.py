@@ -86,5 +86,5 @@ def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(FedAvg, "predict", broken)
     setting = make_setting(FEDERATION, Architecture(hidden=(4,)), Schedule(rounds=1))
-    with pytest.raises(DivergedError, match="predicts what is no number in round 1"):
+    with pytest.raises(DivergedError, match="predictions contain NaN in round 1"):
         train(registry.create("fedavg", {}, setting))

@@ -12,7 +12,7 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 
-PARAMETERS_ALONE = "scores parameters alone"
+ONLY_PARAMETERS = "ignores: set evaluate=local"
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ PARAMETERS_ALONE = "scores parameters alone"
         ("fedtad", {"nodes": 2}, {}, "number of classes"),
         ("feddc", {}, {"learning_rate": 0.0}, "learning rate: it must be positive"),
         ("moon", {"nodes": "training"}, {"task": "link-prediction"}, "needs nodes to train on"),
-        ("adafgl", {}, {"evaluate": "neighbour"}, PARAMETERS_ALONE),
-        ("apfl", {}, {"evaluate": "whole-graph"}, PARAMETERS_ALONE),
+        ("adafgl", {}, {"evaluate": "neighbour"}, ONLY_PARAMETERS),
+        ("apfl", {}, {"evaluate": "whole-graph"}, ONLY_PARAMETERS),
     ],
 )
 def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, Any], words: str) -> None:
