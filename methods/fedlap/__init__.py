@@ -67,7 +67,7 @@ PREFIX = "structure"
     options=SmoothOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters and of node features",
-    simulation_only="a server learns features of nodes from their edges",
+    simulation_only="the server learns node features from the edges of all clients",
 )
 class FedLap(FedSGD):
     """One model over the clients' features and learned features of every node."""
