@@ -1,4 +1,4 @@
-"""What the plain per-client loops of several methods' tests share: a start, parts, losses, a comparison."""
+"""Common parts of plain loops over clients in tests of methods: start, clients' parts, losses, training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ WIDTHS = (8, 6)
 
 
 class Clients:
-    """A small federation, and one method's run and start on it; no dropout unless said."""
+    """A small federation, with runs and starts of methods on it; without dropout by default."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Clients:
         self.parts: list[Part] = client_parts(self.federation)
 
     def create(self, name: str, options: Mapping[str, Any] | None = None) -> FederatedMethod:
-        """The method, not yet built."""
+        """Create the method without building it."""
         setting = make_setting(self.federation, self.architecture, self.schedule, seed=2)
         return registry.create(name, options or {}, setting)
 
     def run(self, name: str, **options: Any) -> tuple[Any, Outcome]:
-        """The trained method and what came out."""
+        """Train the method; return it and its outcome."""
         method = self.create(name, options)
         return method, train(method)
 
     def start(self, name: str = "fedavg", **options: Any) -> tuple[Parameters, Tensor]:
-        """One client's starting parameters, and the clients' weights (K,)."""
+        """One client's initial parameters, and the clients' weights (K,)."""
         method = self.create(name, options)
         method.build()
         first = {key: value[0].detach().clone() for key, value in method.parameters.items()}
@@ -71,12 +71,12 @@ class Clients:
 
 
 def leaves(start: Parameters) -> Parameters:
-    """A model of one's own."""
+    """A copy of the parameters as trainable leaves."""
     return {name: value.detach().clone().requires_grad_() for name, value in start.items()}
 
 
 def optimiser_of(model: Parameters, schedule: Schedule) -> torch.optim.Optimizer:
-    """As the schedule says, torch's own."""
+    """Torch's optimiser that the schedule names."""
     kind = torch.optim.SGD if schedule.optimiser == "sgd" else torch.optim.Adam
     return kind(list(model.values()), lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
 
@@ -90,7 +90,7 @@ def mean(models: Sequence[Parameters], weights: Sequence[float] | Tensor) -> Par
 
 
 def hidden_of(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """What the classifier reads, (nodes, width); for SGC its logits before the bias."""
+    """Input of the classifier, (nodes, width); for SGC the logits without the bias."""
     if backbone == "sgc":
         return forward(part, model, backbone) - model["head.bias"]
     width = model["head.weight"].shape[0]
@@ -99,7 +99,7 @@ def hidden_of(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def numbers(start: Parameters) -> int:
-    """Entries of one model."""
+    """Number of values in one model."""
     return sum(value.numel() for value in start.values())
 
 
@@ -111,7 +111,7 @@ def train_by_loop(
     weights: Tensor,
     schedule: Schedule,
 ) -> list[Parameters]:
-    """The oracle: `start` holds one client's parameters; returns every client's after the last exchange."""
+    """The oracle: from one client's parameters `start`, every client's parameters after the last exchange."""
     parts = client_parts(federation)
     models = [leaves(start) for _ in parts]
     optimisers = [optimiser_of(model, schedule) for model in models]

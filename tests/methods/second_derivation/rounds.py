@@ -1,4 +1,4 @@
-"""What plain loops over clients share: who takes part in a round, local training, what comes down."""
+"""Common parts of plain loops over clients: attendance, local training, the server's answer, bytes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from tests.methods.second_derivation.common import Pair
 
 EVERYONE: dict[str, Any] = {"rounds": 3}
 SOME: dict[str, Any] = {"rounds": 4, "participation": 0.6, "stragglers": 0.5}
-"""Clients that are absent, and others that train for fewer epochs than they should."""
+"""A schedule with absent clients, and with stragglers, which train for fewer epochs."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One round: who trains, for how many epochs, and to whom the server sends when it is over.
+    """One round: the clients that train, their epochs, and the clients that receive at its end.
 
-    The server sends to those who train next, who begin the next round with what they received.
+    The server sends to the clients of the next round, which begin that round with the received model.
     """
 
     present: list[int]
     receiving: list[int]
     epochs: list[int]
     weights: list[float]
-    """Of those present, in their order: training nodes over those of all present."""
+    """For each client present: its share of the training nodes of all clients present."""
 
 
 def turn(pair: Pair, number: int) -> Turn:
-    """The round that the stacked method draws."""
+    """The round as the stacked method draws it."""
     method = pair.method
     begin_round(method, number)
     present = _those(method.present)
@@ -52,7 +52,7 @@ def supervised(part: Part, logits: Tensor) -> Tensor:
 
 
 def fit(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor], epochs: int) -> None:
-    """As many steps on the whole graph of a client as it has epochs."""
+    """Take one step on the client's whole graph in each epoch."""
     for _ in range(epochs):
         optimiser.zero_grad()
         loss().backward()
@@ -60,12 +60,12 @@ def fit(optimiser: torch.optim.Optimizer, loss: Callable[[], Tensor], epochs: in
 
 
 def inner(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensor:
-    """⟨left, right⟩ over all numbers of a model."""
+    """⟨left, right⟩ over all values of a model."""
     return torch.stack([(left[name] * right[name]).sum() for name in left]).sum()
 
 
 def distance(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensor:
-    """‖left − right‖² over all numbers of a model."""
+    """‖left − right‖² over all values of a model."""
     return torch.stack([(left[name] - right[name]).square().sum() for name in left]).sum()
 
 
@@ -75,12 +75,12 @@ def difference(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Param
 
 
 def zeros(model: Mapping[str, Tensor]) -> Parameters:
-    """As many zeros as a model has numbers."""
+    """Zeros in the shapes of a model."""
     return {name: torch.zeros_like(value) for name, value in model.items()}
 
 
 def overwrite(models: Sequence[Mapping[str, Tensor]], clients: Iterable[int], server: Parameters) -> None:
-    """These clients hold what the server sends."""
+    """Overwrite the models of these clients with the server's."""
     with torch.no_grad():
         for client in clients:
             for name, value in server.items():
@@ -88,20 +88,20 @@ def overwrite(models: Sequence[Mapping[str, Tensor]], clients: Iterable[int], se
 
 
 class Meter:
-    """Numbers sent in a run, in models: `up` and `down` are what one client sends and receives."""
+    """Counts the values sent in a run. A client sends `up` and receives `down` models in a round."""
 
     def __init__(self, pair: Pair, up: float = 1, down: float = 1) -> None:
         self.pair, self.each = pair, (up, down)
         self.models = [0, 0]
 
     def count(self, now: Turn) -> None:
-        """One more round."""
+        """Count one round."""
         self.models[0] += len(now.present)
         self.models[1] += len(now.receiving)
 
     def compare(self, size: int | None = None, once: int = 0, beside: int = 0) -> None:
-        """The stacked method has sent as much: models of `size` numbers, `beside` with each that goes up, and
-        `once` before the rounds."""
+        """Check that the stacked method sent as much: models of `size` values, `beside` more with each model
+        sent up, and `once` before the rounds."""
         size = numbers(self.pair.models[0]) if size is None else size
         up, down = (round(count * each * size) for count, each in zip(self.models, self.each, strict=True))
         self.pair.compare_bytes(up + beside * self.models[0], down, once)
