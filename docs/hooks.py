@@ -34,7 +34,7 @@ def _commands() -> str:
 
 
 def _help(*command: str) -> str:
-    """What `fedsub COMMAND --help` prints; raises CalledProcessError where it fails."""
+    """Output of `fedsub COMMAND --help`. Raises CalledProcessError if the command fails."""
     asked = [sys.executable, "-m", "fedsub.benchmark", *command, "--help"]
     width = {**os.environ, "COLUMNS": "100"}
     return subprocess.run(asked, check=True, capture_output=True, text=True, env=width, cwd=ROOT).stdout

@@ -103,11 +103,11 @@ class FedGCN(FederatedMethod):
         given = self.architecture
         if self.options.hops > 0 and self.options.sent == "sums":
             if given.input_norm:
-                raise UserError("fedgcn sums features as they are: set input_norm=false, or hops=0")
+                raise UserError("fedgcn sums unnormalised features: set input_norm=false, or hops=0")
             if given.backbone == "sgc":
                 if given.hops == 0:
                     raise UserError(
-                        "fedgcn needs an sgc that propagates: set the architecture's hops to 1 or more"
+                        "fedgcn needs at least one propagation in sgc: set the network's hops to 1 or more"
                     )
                 self.architecture = replace(given, hops=given.hops - 1)
         super().build()

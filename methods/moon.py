@@ -85,7 +85,7 @@ class Moon(FedAvg):
         """Compute `share` after FedAvg's set-up. Raises UserError for nodes=training in link prediction."""
         if self.options.nodes == "training" and not isinstance(self.task, NodeClassification):
             raise UserError(
-                "moon[nodes=training] needs nodes to train on, and edges are predicted: set nodes=all"
+                "moon[nodes=training] needs training nodes, which link prediction lacks: set nodes=all"
             )
         super().build()
         federation = self.federation

@@ -95,7 +95,7 @@ class AdaFGLOptions(Options):
     title="AdaFGL",
     paper="Li et al. 2024",
     options=AdaFGLOptions,
-    exchanges="model parameters, in the first rounds alone",
+    exchanges="model parameters, in the first rounds only",
     predicts_with="its extractor",
 )
 class AdaFGL(FederatedMethod):

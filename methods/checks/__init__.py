@@ -22,11 +22,11 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "options state their limits": runs.options,
     "trains with every network and task it lists": runs.trains,
     "same seed, same run": runs.repeats,
-    "a checkpoint keeps its state": runs.survives,
+    "a resumed run equals an unbroken one": runs.survives,
     "no gradient between clients": rounds.isolated,
-    "bytes are counted where knowledge moves": rounds.counted,
-    "absent clients are left as they were": rounds.absent,
-    "clients alone do what they do together": rounds.alone,
+    "every exchange is counted in bytes": rounds.counted,
+    "absent clients keep their state": rounds.absent,
+    "separate clients match the stacked run": rounds.alone,
 }
 """Name → check, which raises CheckError, or Skipped with a reason."""
 

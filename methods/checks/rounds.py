@@ -35,7 +35,7 @@ def isolated(subject: Subject) -> None:
     for method in (first, second):
         method.build()
         if method.every_epoch:
-            raise Skipped("clients and server talk in every step")
+            raise Skipped("clients and server exchange messages in every step")
         start_round(method, 1)
         end_round(method)
     with_other_labels(second, ~others)
@@ -70,8 +70,8 @@ def absent(subject: Subject) -> None:
             for name, value in method.parameters.items():
                 if apart(other.parameters[name][active], value[active]):
                     raise subject.fail(
-                        f"{name} depends on clients that are absent: average with self.weights, which are 0 "
-                        "for them, or over self.present"
+                        f"{name} depends on absent clients: average with self.weights, which are 0 for them, "
+                        "or over self.present"
                     )
                 other.parameters[name].copy_(value)
         if one_model:
@@ -110,8 +110,8 @@ def counted(subject: Subject) -> None:
     passed = (channel.bytes_up and channel.bytes_down) or channel.bytes_once
     if apart(first.predict()[others], second.predict()[others]) and not passed:
         raise subject.fail(
-            "clients learn from each other and no byte is counted: send what they learn in send(), or "
-            "through self.channel"
+            "clients learn from each other, but no byte is counted: pass every exchange through send() or "
+            "self.channel"
         )
 
 
@@ -154,7 +154,7 @@ def _check_kept(
         old = before.get(name, torch.zeros_like(value))
         if not torch.equal(value[away[name]], old[away[name]]):
             raise subject.fail(
-                f"{what} {name} of clients that are absent: keep theirs, "
+                f"{what} {name} of absent clients: keep their values with "
                 "methods.stacked.mixing.for_clients(new, old, self.present)"
             )
 
@@ -183,12 +183,12 @@ def alone(subject: Subject) -> None:
         own = torch.cat([client.method.parameters[name].detach() for client in clients])
         if apart(own, value.detach().expand_as(own)) and not drawn:
             raise subject.fail(
-                f"{name} of clients that train alone is not that of the stacked run: let send() and "
-                "receive() read a client's own state, and aggregate() messages and the server's"
+                f"{name} differs between separate clients and the stacked run: send() and receive() may read "
+                "only the client's own state, and aggregate() only messages and the server's state"
             )
     up = sum(client.method.channel.bytes_up for client in clients)
     if (up, server.method.channel.bytes_down) != (whole.channel.bytes_up, whole.channel.bytes_down):
-        raise subject.fail(f"clients apart send {up} bytes, together {whole.channel.bytes_up}")
+        raise subject.fail(f"separate clients count other bytes (up: {up}, stacked {whole.channel.bytes_up})")
 
 
 def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:

@@ -40,7 +40,7 @@ def options(subject: Subject) -> None:
             )
     tuned = [name for name, _ in ranges_of(kind)]
     if len(tuned) > TUNED:
-        raise subject.fail(f"{len(tuned)} options state a range ({', '.join(tuned)}): keep {TUNED}")
+        raise subject.fail(f"{len(tuned)} options state a range ({', '.join(tuned)}): keep at most {TUNED}")
 
 
 def trains(subject: Subject) -> None:
@@ -53,11 +53,11 @@ def trains(subject: Subject) -> None:
             wanted = setting.scoring.federation.nodes, setting.task.width
             if tuple(output.shape) != wanted:
                 raise subject.fail(
-                    f"predict() gives {tuple(output.shape)} with {network} for {task}, not {wanted}: "
-                    "give one row a node"
+                    f"predict() returns {tuple(output.shape)} with {network} for {task}, not {wanted}: "
+                    "return one row a node"
                 )
             if not all(map(math.isfinite, outcome.curve["loss"])) or not bool(output.isfinite().all()):
-                raise subject.fail(f"it learns or predicts what is not finite with {network} for {task}")
+                raise subject.fail(f"its loss or its outputs are not finite with {network} for {task}")
 
 
 def repeats(subject: Subject) -> None:
@@ -68,11 +68,11 @@ def repeats(subject: Subject) -> None:
     ]
     if found[0] != found[1]:
         raise subject.fail(
-            "two runs with one seed differ: draw from self.generator, or from torch, numpy and "
-            "random as they are"
+            "two runs with one seed differ: draw from self.generator, or from the global generators of "
+            "torch, numpy and random"
         )
     if found[0]["curve"]["loss"] == found[2]["curve"]["loss"]:
-        raise subject.fail("runs with two seeds are one: draw the start from self.generator")
+        raise subject.fail("runs with two seeds are equal: draw initial parameters from self.generator")
 
 
 class _Kept:
@@ -115,7 +115,7 @@ def survives(subject: Subject) -> None:
             again = train(subject.make(setting), None, kept)
             if comparable(again) != comparable(whole):
                 raise subject.fail(
-                    "a run that goes on from a checkpoint gives other figures: name what it keeps in "
+                    "a run resumed from a checkpoint gives other figures: name its attributes in "
                     "client_state or server_state"
                 ) from None
 

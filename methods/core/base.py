@@ -95,9 +95,9 @@ class MethodInfo:
     def __post_init__(self) -> None:
         """Raise ValueError for a name unfit for a command line, and for options without `@dataclass`."""
         if not re.fullmatch(r"[\w.+-]+", self.name):
-            raise ValueError(f"the name {self.name!r} may have letters, digits and . + - _ alone")
+            raise ValueError(f"the name {self.name!r} may contain only letters, digits and . + - _")
         if "__dataclass_fields__" not in vars(self.options):
-            raise ValueError(f"{self.options.__name__} is no dataclass: put @dataclass(frozen=True) above it")
+            raise ValueError(f"{self.options.__name__} is not a dataclass: put @dataclass(frozen=True) on it")
 
     def privacy_of(self, options: Options) -> str:
         """Why the method with these options breaks privacy, empty if it does not."""
@@ -255,7 +255,7 @@ class FederatedMethod:
         if partial and self.info.needs_everyone:
             raise UserError(
                 f"{self.info.name} needs every client in every round, because {self.info.needs_everyone}: "
-                "leave participation, stragglers and leavers out"
+                "do not set participation, stragglers or leavers"
             )
         attended = schedule if partial else schedule.attended_by_all()
         self.attendance = Attendance.draw(attended, clients, self.setting.seed)
@@ -274,7 +274,7 @@ class FederatedMethod:
             raise UserError(f"{info.name} runs with {listed}, not with {given.backbone}")
         for name in info.lacks:
             if getattr(given, name) != getattr(Architecture, name):
-                raise UserError(f"{info.name} has layers of its own, without {name}: leave it out")
+                raise UserError(f"{info.name}'s own layers do not support {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
         """Make the backbone's inputs; by default from the clients' own graphs."""

@@ -140,10 +140,10 @@ class Channel:
     def refuse(self, refused: bool) -> None:
         """Raise UserError if `refused` and there is an uplink: it cannot handle the method's messages."""
         if refused and self.uplink is not None:
-            only = "only models, and sends them" if self.private else "models"
+            only = "models and nothing else" if self.private else "models"
             raise UserError(
-                f"{self.uplink.settings} needs a method that sends {only} as FedAvg does: leave it out, or "
-                "use another method"
+                f"{self.uplink.settings} needs a method that sends {only}, as FedAvg does: leave it out, or "
+                "choose another method"
             )
 
     def _size(self, message: Message, who: Tensor, listed: int) -> int:

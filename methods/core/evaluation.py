@@ -26,7 +26,7 @@ def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
         return task, method.predict
     if why := method.info.predicts_with:
         title = method.info.title
-        raise UserError(f"{title} predicts with {why}: evaluate=neighbour scores parameters alone")
+        raise UserError(f"{title} needs {why}, which evaluate=neighbour ignores: set evaluate=local")
     return task, partial(predict_by, method, neighbours(method.federation).to(method.device))
 
 
@@ -60,11 +60,11 @@ class WholeGraph:
             for name in ("predict", "make_inputs")
         )
         if not isinstance(scoring, NodeClassification):
-            raise UserError("evaluate=whole-graph scores node classification alone")
+            raise UserError("evaluate=whole-graph scores only node classification: set evaluate=local")
         if method.info.predicts_with or not plain:
-            why = method.info.predicts_with or "inputs or outputs of its own"
+            why = method.info.predicts_with or "its own inputs or outputs"
             raise UserError(
-                f"{method.info.title} predicts with {why}: evaluate=whole-graph scores parameters alone"
+                f"{method.info.title} needs {why}, which evaluate=whole-graph ignores: set evaluate=local"
             )
         self.federation, _ = scoring.federation.merged()
         everyone = repeated(self.federation, scoring.federation.clients)

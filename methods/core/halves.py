@@ -90,13 +90,13 @@ class ServerHalf:
         method = self.method
         first = next((each for each in messages if each is not None), None)
         if first is None:
-            raise UserError(f"no client answered in round {number}: look at their logs")
+            raise UserError(f"no client answered in round {number}: read the clients' logs")
         for client, each in enumerate(messages):
             if each is None:
                 if reason := method.info.needs_everyone:
                     raise UserError(
-                        f"client {client} was not heard in round {number}, and {method.info.title} needs "
-                        f"everyone, because {reason}"
+                        f"client {client} did not answer in round {number}, and {method.info.title} needs "
+                        f"every client, because {reason}"
                     )
                 method.attendance.epochs[number - 1, client] = 0
         begin_round(method, number)
@@ -121,7 +121,7 @@ def check_apart(method: FederatedMethod) -> None:
     if reason := method.info.simulation_only:
         raise UserError(f"{method.info.title} runs as a simulation only, because {reason}")
     if method.every_epoch and method.schedule.local_epochs > 1:
-        raise UserError(f"{method.info.title} exchanges in every step: set local_epochs=1")
+        raise UserError(f"{method.info.title} exchanges messages in every step: set local_epochs=1")
 
 
 def of_client(setting: Setting, federation: Federation) -> Setting:

@@ -39,7 +39,7 @@ def _plugged_in() -> Mapping[str, EntryPoint]:
     found = plugins.entry_points(GROUP)
     for name in found.keys() & _built_in().keys():
         value = found.pop(name).value
-        warnings.warn(f"{value} is left out: {name} is a method already, rename it", stacklevel=3)
+        warnings.warn(f"{value} is left out, since a method {name} exists: rename it", stacklevel=3)
     return found
 
 
@@ -47,10 +47,10 @@ def _loaded(point: EntryPoint) -> type[FederatedMethod]:
     """Load an entry point. Raises UserError if it cannot be imported, or is no method of that name."""
     method = plugins.load_entry_point(point)
     if not isinstance(method, type) or not issubclass(method, FederatedMethod) or "info" not in vars(method):
-        raise UserError(f"the plug-in {point.name} is no method: let {point.value} be a class with @register")
+        raise UserError(f"the plug-in {point.name} is not a method: {point.value} must be an @register class")
     if method.info.name != point.name:
         raise UserError(
-            f"the plug-in {point.name} registers the method {method.info.name}: call its entry point so"
+            f"the plug-in {point.name} registers the method {method.info.name}: give both the same name"
         )
     return method
 
@@ -116,5 +116,5 @@ def create(name: str, options: Mapping[str, Any], setting: Setting) -> Federated
     if task not in info.tasks:
         raise UserError(f"{name} does not do {task}: it does {', '.join(info.tasks)}")
     if info.merged is (setting.rows is None):
-        raise ValueError(f"{name} needs a setting that make_setting made with merged={info.merged}")
+        raise ValueError(f"{name} needs a setting made by make_setting with merged={info.merged}")
     return method(make_options(name, options), setting)

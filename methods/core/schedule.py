@@ -98,9 +98,9 @@ class Schedule:
         if self.stragglers and self.local_epochs == 1:
             raise UserError("stragglers do fewer local epochs than others: set local_epochs to 2 or more")
         if self.privacy_noise and not self.privacy_clip:
-            raise UserError("privacy_noise is in clipping norms: set privacy_clip as well")
+            raise UserError("privacy_noise is measured in clipping norms: set privacy_clip as well")
         if self.error_feedback and not self.compresses:
-            raise UserError("error_feedback needs something left out: set top_k or quantise")
+            raise UserError("error_feedback does nothing without compression: set top_k or quantise")
 
     @property
     def departures(self) -> dict[int, int]:

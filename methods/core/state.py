@@ -137,7 +137,7 @@ def saved(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if not any(hasattr(value, group) for group in LISTS):
-        raise UserError(f"no checkpoint can hold a {type(value).__name__}: let its class name its `state`")
+        raise UserError(f"a checkpoint cannot hold a {type(value).__name__}: list its attributes in `state`")
     return {name: saved(getattr(value, name, None)) for name in names_of(type(value))}
 
 

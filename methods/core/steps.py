@@ -43,7 +43,7 @@ class Attendance:
         for client, number in schedule.departures.items():
             leaving[client] = number
         if (leaving <= schedule.rounds).all():
-            raise UserError("leavers leaves rounds without any client: let one stay")
+            raise UserError(f"leavers={schedule.leavers} removes every client: keep at least one")
         wanted = max(1, round(schedule.participation * clients))
         epochs, rates = np.zeros((schedule.rounds, clients), dtype=np.int64), np.ones(schedule.rounds)
         for number in range(1, schedule.rounds + 1):

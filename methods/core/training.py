@@ -125,7 +125,7 @@ def train(
             with watch("evaluate"):
                 output = predicted()
                 if bool(output.isnan().any()):
-                    raise _diverged(method, "it predicts what is no number", number)
+                    raise _diverged(method, "its predictions contain NaN", number)
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
                 _check_selects(schedule, method.federation.source)
@@ -203,8 +203,8 @@ def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
         )
     if schedule.selection != LAST:
         raise UserError(
-            f"{name} has nothing to validate on, and {schedule.selection} chooses a round by it: set "
-            f"selection={LAST}, or a split that keeps some for validation"
+            f"{name} has no validation items, and {schedule.selection} selects a round by them: set "
+            f"selection={LAST}, or a split with validation items"
         )
 
 

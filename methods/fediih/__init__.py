@@ -72,7 +72,7 @@ class FedIIHOptions(Options):
     """Weight of the negative variational bound in a client's loss."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"backbone": "another method: its network is its own"}
+        return {"backbone": "another method, as this one has its own network"}
 
 
 PRIOR = "prior"

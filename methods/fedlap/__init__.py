@@ -67,7 +67,7 @@ PREFIX = "structure"
     options=SmoothOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters and of node features",
-    simulation_only="a server learns features of nodes from their edges",
+    simulation_only="node features are learned from the edges of all clients",
 )
 class FedLap(FedSGD):
     """One model over the clients' features and learned features of every node."""
@@ -192,7 +192,7 @@ class FedLap(FedSGD):
     options=FedLapPlusOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
-    simulation_only="a server learns features of nodes from their edges",
+    simulation_only="node features are learned from the edges of all clients",
     # Since version 2 random draws fix all signs, and the vectors of equal eigenvalues.
     version=2,
 )

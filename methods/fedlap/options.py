@@ -27,7 +27,7 @@ class SmoothOptions(Options):
     """d_s, width of the learned features."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"backbone": "another method: its network is its own"}
+        return {"backbone": "another method, as this one has its own network"}
 
 
 @dataclass(frozen=True)

@@ -24,4 +24,4 @@ class FedLITOptions(Options):
     """Dropout after every channel."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"layers": "another backbone than sgc"} if backbone == "sgc" else {}
+        return {"layers": "a backbone other than sgc"} if backbone == "sgc" else {}

@@ -77,15 +77,15 @@ class FedStructOptions(Options):
         if self.version == "a" and (self.pruning or self.private):
             raise UserError("pruning and private need FedStruct's version b: add version=b")
         if self.version == "b" and self.network != "decoupled":
-            raise UserError("FedStruct's version b needs the decoupled network: drop network=graphsage")
+            raise UserError("FedStruct's version b needs network=decoupled: leave network=graphsage out")
         if self.transform == "none" and (self.features != "h2v" or self.network != "decoupled"):
-            raise UserError("transform=none is for Hop2Vec on the decoupled network: drop it")
+            raise UserError("transform=none needs features=h2v and network=decoupled: leave it out")
         if self.private and self.features == "h2v" and self.transform == "mlp":
             raise UserError(
                 "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
             )
         if not 2 <= self.context <= self.walk_length:
-            raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")
+            raise UserError(f"fedstruct's context={self.context} must be 2 to walk_length={self.walk_length}")
 
     def breaks_privacy(self) -> str:
         if self.version == "a":
@@ -95,7 +95,7 @@ class FedStructOptions(Options):
         return ""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        idle = {"backbone": "network: its networks are its own"}
+        idle = {"backbone": "another method, as this one has its own networks"}
         if self.features != "gdv":
             idle["orbits"] = "features=gdv"
         if self.features == "gdv" or self.transform == "none":

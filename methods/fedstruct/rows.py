@@ -166,7 +166,7 @@ def acquire(
     if options.pruning:
         if size > options.rows_limit_gb:
             raise UserError(
-                f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
+                f"FedStruct's pruned rows take {size:.1f} GiB: raise rows_limit_gb or set pruning_of=rows"
             )
         return pruned_blocks(adjacency, client, rows, weights, options.pruning)
     # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.

@@ -102,7 +102,7 @@ class FedTADOptions(Options):
     options=FedTADOptions,
     backbones=("gcn", "sgc", "graphsage", "mlp", "gprgnn"),
     exchanges="model parameters, class reliabilities (once)",
-    simulation_only="the server distils with the clients' class reliabilities",
+    simulation_only="the server needs the clients' class reliabilities before the first round",
 )
 class FedTAD(FederatedMethod):
     """FedAvg with distillation at the server."""
@@ -131,7 +131,7 @@ class FedTAD(FederatedMethod):
         super().build()
         options, classes = self.options, self.task.width
         if options.nodes < classes:
-            raise UserError(f"fedtad's nodes must be at least {classes}, the number of classes")
+            raise UserError(f"fedtad's nodes={options.nodes} is below the number of classes, {classes}")
         self.found = class_reliability(self.federation, classes, options.reliability).to(self.device)
         self.channel.once(self.found)
         self.reliability = shares(self.found, options.shared_over)

@@ -90,17 +90,17 @@ def check_answer(method: str, answer: Weights, sent: Weights, shared: Weights) -
     each."""
     for name, value in answer.items():
         if not isinstance(value, Tensor):
-            raise UserError(f"{method}'s aggregate() gives {name} as a {type(value).__name__}: give a tensor")
+            raise UserError(f"{method}'s aggregate() returns {name} as {type(value).__name__}, not a tensor")
         if name not in shared:
             continue
         wanted = shared[name].shape
         if value.dim() != len(wanted) or value.shape[1:] != wanted[1:] or len(value) not in (1, wanted[0]):
             raise UserError(
-                f"{method}'s aggregate() gives {name} the shape {tuple(value.shape)}: it must be "
+                f"{method}'s aggregate() returns {name} with shape {tuple(value.shape)}: it must be "
                 f"{(1, *wanted[1:])}, one slice for all clients, or {tuple(wanted)}"
             )
     if missing := [name for name in sent if name in shared and name not in answer]:
         raise UserError(
-            f"{method}'s aggregate() leaves out {missing[0]}: answer every parameter that was sent, or name"
-            " in `unshared` the first part of what stays with the clients"
+            f"{method}'s aggregate() leaves out {missing[0]}: return every parameter that was sent, or name"
+            " in `unshared` the prefixes of parameters that stay with the clients"
         )

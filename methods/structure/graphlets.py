@@ -80,7 +80,7 @@ def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
     degrees = np.diff(graph.indptr)
     largest = int(degrees.max(initial=0))
     if largest ** (LARGEST_GRAPHLET[orbits] - 1) > EXACT:
-        raise UserError(f"a node with {largest} neighbours has more graphlets than can be counted exactly")
+        raise UserError(f"a node with {largest} neighbours may have too many graphlets to count exactly")
     counts = np.zeros((graph.shape[0], orbits), dtype=np.int64)
     if not largest:
         return counts

@@ -175,7 +175,7 @@ class NodeClassification(Task):
     @classmethod
     def check(cls, spec: Spec) -> None:
         if spec.options:
-            raise UserError(f"{cls.name} takes no options: leave the brackets of {str(spec)!r} out")
+            raise UserError(f"{cls.name} takes no options: remove the brackets of {str(spec)!r}")
 
     @classmethod
     def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Federation:
@@ -201,8 +201,8 @@ class NodeClassification(Task):
         if output.shape != (len(self.labels), self.width):
             shape = " × ".join(map(str, output.shape))
             raise UserError(
-                f"the method's outputs are {shape}, not one row for each of the {len(self.labels)} nodes and "
-                f"one column for each of the {self.width} classes: mend its logits()"
+                f"the method's outputs have the shape {shape}: logits() must return one row for each of the "
+                f"{len(self.labels)} nodes and one column for each of the {self.width} classes"
             )
 
     def loss(self, output: Tensor) -> Tensor:

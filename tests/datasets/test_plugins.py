@@ -169,10 +169,10 @@ def test_an_entry_point_that_cannot_be_imported_is_one_sentence(kind: str, monke
         (
             "theirs",
             "tests.datasets.plugin:load",
-            "theirs is no method: .* a class with @register",
+            "theirs is not a method: .* an @register class",
         ),
-        ("theirs", "fedsub.methods.core.base:FederatedMethod", "the plug-in theirs is no method"),
-        ("theirs", "fedsub.methods.fedavg:FedAvg", "registers the method fedavg: call its entry point so"),
+        ("theirs", "fedsub.methods.core.base:FederatedMethod", "the plug-in theirs is not a method"),
+        ("theirs", "fedsub.methods.fedavg:FedAvg", "registers the method fedavg: give both"),
     ],
 )
 def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(

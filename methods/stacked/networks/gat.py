@@ -40,7 +40,7 @@ class GAT(Layered):
         for width in architecture.hidden:
             if width % architecture.heads:
                 heads = architecture.heads
-                raise UserError(f"gat's {heads} heads cannot share a width of {width}: make it a multiple")
+                raise UserError(f"gat's {heads} heads cannot share the width {width}: use a multiple")
 
     def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
         looped = with_self_loops(graph)

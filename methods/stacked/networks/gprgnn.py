@@ -43,7 +43,7 @@ class GPRGNN(MLP):
         if dropout is None or inputs.scored is not None or not self.architecture.gpr_dropout:
             return super().forward(inputs, parameters, dropout)
         if type(inputs.features) is not Features:
-            raise UserError("gpr_dropout drops entries of plain features alone: leave it out")
+            raise UserError("gpr_dropout does not support input_norm or replaced features: leave it out")
         dropped = replace(inputs, features=inputs.features.dropped(dropout))
         h = MLP.classify(self, inputs, self.embed(dropped, parameters, dropout), parameters)
         logits = self._spread(inputs, dropout(h), parameters)

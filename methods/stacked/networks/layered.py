@@ -96,7 +96,7 @@ class Layered(Backbone):
                 dropout = dropout.among(level.rows, level.count)
             h = activate(summed, bias, segments, dropout)
         if h is None:
-            raise UserError(f"{self.architecture.backbone} needs at least one hidden layer")
+            raise UserError(f"{self.architecture.backbone} needs at least one hidden layer: set hidden")
         return h
 
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:

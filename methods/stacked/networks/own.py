@@ -91,7 +91,7 @@ class Own(Backbone):
             if name in settings:
                 self.given[name] = getattr(architecture, name)
             elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-                raise UserError(f"network() of {self.name} needs {name}, no setting: give it a default")
+                raise UserError(f"network() of {self.name} needs {name}, not a setting: give it a default")
 
     def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -102,7 +102,7 @@ class Own(Backbone):
             except (Exception, SystemExit) as error:
                 raise broken(f"network() of {self.name} fails", error) from error
         if not isinstance(module, nn.Module):
-            raise UserError(f"network() of {self.name} gives a {type(module).__name__}: return an nn.Module")
+            raise UserError(f"network() of {self.name} returns a {type(module).__name__}, not an nn.Module")
         found = {name: each.detach() for name, each in module.named_parameters() if each.requires_grad}
         if not found:
             raise UserError(f"the network {self.name} has no parameter to train")
@@ -120,7 +120,7 @@ class Own(Backbone):
     ) -> Inputs:
         """As `Backbone.prepare`. Raises UserError where the method replaces propagation or features."""
         if further.get("convolution") is not None or further.get("copied") is not None:
-            raise UserError(f"this method changes what networks propagate, which {self.name} does by itself")
+            raise UserError(f"{self.name} does not support a method that replaces propagation or features")
         segments, position = Segments(sizes, device), further.get("position")
         lengths, last = segments.sizes.tolist(), segments.longest
         dense = (features if features.layout is torch.strided else features.to_dense()).to(device)
@@ -205,7 +205,7 @@ class Own(Backbone):
             raise UserError(f"the network {self.name} gives outputs {said}: return (nodes, classes)")
         if any(not torch.equal(each, before[name]) for name, each in self.module.named_buffers()):
             raise UserError(
-                f"the network {self.name} changes buffers in training, which no method averages: take a "
+                f"the network {self.name} changes buffers in training, which no method averages: use a "
                 "LayerNorm, or track_running_stats=False"
             )
         try:
@@ -243,7 +243,7 @@ class Own(Backbone):
         return tuple(name for name in self.names if name.rpartition(".")[0] == last)
 
     def _closed(self, *_: Any, **__: Any) -> Any:
-        raise UserError(f"{self.name} shows its outputs alone, and its hidden layers are asked for")
+        raise UserError(f"{self.name} shows no hidden layers, which this method needs: use another backbone")
 
     hops = property(_closed)
     embed = embed_linear = classify = _closed

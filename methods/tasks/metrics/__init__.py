@@ -119,7 +119,7 @@ def find(name: str) -> Metric:
         path = Path(name)
         given = getattr(plugins.load_file("metric", path), path.stem, None)
         if not isinstance(given, Metric):
-            raise UserError(f"{name} holds no metric {path.stem}: put @metric(task=…) above that function")
+            raise UserError(f"{name} has no metric {path.stem}: put @metric(task=…) above that function")
         return given
     if name not in names():
         raise unknown("metric", name, names())

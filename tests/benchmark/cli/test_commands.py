@@ -216,7 +216,7 @@ def test_a_metric_of_ones_own_is_a_file(
     assert "share right" in capsys.readouterr().out
     (tmp_path / "share_right.py").write_text("share_right = 3\n")
     assert main(parse([*argv, "--rerun"])) == 1
-    assert "share_right.py holds no metric share_right" in capsys.readouterr().err
+    assert "share_right.py has no metric share_right" in capsys.readouterr().err
 
 
 def test_a_graph_in_the_folder_of_archives_is_found_by_its_name(

@@ -136,7 +136,7 @@ def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
         (Limitless, "option strength states no limits"),
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
-        (Crowding, "depends on clients that are absent"),
+        (Crowding, "depends on absent clients"),
         (Forgetting, r"Forgetting\.velocity changes in a round: name it in client_state or server_state"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
@@ -155,7 +155,7 @@ def test_a_server_that_reads_clients_fails_apart() -> None:
         def aggregate(self, sent: Message) -> Message:
             return super().aggregate({name: self.parameters[name] for name in sent})
 
-    with pytest.raises(CheckError, match="that train alone is not that of the stacked run"):
+    with pytest.raises(CheckError, match="differs between separate clients"):
         check_method(Reading)
 
 

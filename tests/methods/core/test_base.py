@@ -48,10 +48,10 @@ def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.Mo
     [
         (
             lambda server: {n: v[0] for n, v in server.items()},
-            r"aggregate\(\) gives layers\.0\.weight the shape",
+            r"aggregate\(\) returns layers\.0\.weight with shape",
         ),
         (lambda server: {n: torch.cat([v, v]) for n, v in server.items()}, "one slice for all clients, or"),
-        (lambda server: {n: v.detach().numpy() for n, v in server.items()}, "as a ndarray: give a tensor"),
+        (lambda server: {n: v.detach().numpy() for n, v in server.items()}, "as ndarray, not a tensor"),
     ],
 )
 def test_an_average_of_another_shape_or_of_nothing_is_refused(
@@ -86,5 +86,5 @@ def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(FedAvg, "predict", broken)
     setting = make_setting(FEDERATION, Architecture(hidden=(4,)), Schedule(rounds=1))
-    with pytest.raises(DivergedError, match="predicts what is no number in round 1"):
+    with pytest.raises(DivergedError, match="predictions contain NaN in round 1"):
         train(registry.create("fedavg", {}, setting))

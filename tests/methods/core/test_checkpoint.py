@@ -155,7 +155,7 @@ def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
 def test_an_object_whose_class_names_no_state_is_refused() -> None:
     found = Part()
     found.held["object"] = object()
-    with pytest.raises(UserError, match="no checkpoint can hold a object"):
+    with pytest.raises(UserError, match="a checkpoint cannot hold a object"):
         State(found=found).save()
 
 

@@ -45,7 +45,7 @@ def test_a_lost_message_is_refused_by_a_method_that_needs_all(
 ) -> None:
     monkeypatch.setattr(server.method, "info", replace(server.method.info, needs_everyone="it adds all up"))
     sent = {name: torch.ones_like(value[:1]) for name, value in server.method.parameters.items()}
-    with pytest.raises(UserError, match=r"client 1 was not heard in round 1.*it adds all up"):
+    with pytest.raises(UserError, match=r"client 1 did not answer in round 1.*it adds all up"):
         server.answer(1, [sent, None, sent])
 
 

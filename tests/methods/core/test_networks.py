@@ -31,10 +31,10 @@ def test_further_parts_of_a_network_train_or_are_refused(name: str, further: dic
     backbone = "gcn" if "gcn" in info.backbones else info.backbones[0]
     lacking = [part for part in info.lacks if part in further]
     if lacking:
-        with pytest.raises(UserError, match=f"{name} has layers of its own, without {lacking[0]}"):
+        with pytest.raises(UserError, match=f"own layers do not support {lacking[0]}"):
             _outputs(name, backbone, further)
     elif name == "fedgcn" and "input_norm" in further:
-        with pytest.raises(UserError, match="features as they are: set input_norm=false"):
+        with pytest.raises(UserError, match="unnormalised features: set input_norm=false"):
             _outputs(name, backbone, further)
     else:
         found = _outputs(name, backbone, further)

@@ -85,7 +85,7 @@ def test_ten_seeds_draw_ten_attendances() -> None:
     ("changes", "words"),
     [
         ({"leavers": "7@1"}, "clients are numbered from 0 to 2"),
-        ({"leavers": "0@1+1@1+2@2"}, "let one stay"),
+        ({"leavers": "0@1+1@1+2@2"}, "keep at least one"),
     ],
 )
 def test_a_federation_without_its_clients_is_refused(changes: dict[str, Any], words: str) -> None:

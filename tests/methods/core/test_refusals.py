@@ -12,25 +12,25 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 
-PARAMETERS_ALONE = "scores parameters alone"
+ONLY_PARAMETERS = "ignores: set evaluate=local"
 
 
 @pytest.mark.parametrize(
     ("name", "options", "settings", "words"),
     [
         ("fedcog", {}, {"backbone": "graphsage"}, "runs with sgc, gcn"),
-        ("fedgcn", {}, {"backbone": "sgc", "hops": 0}, "propagates"),
+        ("fedgcn", {}, {"backbone": "sgc", "hops": 0}, "at least one propagation"),
         ("fedgta", {"network": "gamlp"}, {"input_norm": True}, "input_norm"),
         ("fedstruct", {"feature_hidden": "a+b"}, {}, r"128\+64"),
         ("fedstruct", {"private": True, "version": "b"}, {}, "transform=none .*add it"),
-        ("fedstruct", {"version": "b", "network": "graphsage"}, {}, "drop network=graphsage"),
-        ("fedstruct", {"transform": "none", "features": "deg"}, {}, "drop it"),
-        ("fedstruct", {"context": 30}, {}, "context must be 2 to"),
+        ("fedstruct", {"version": "b", "network": "graphsage"}, {}, "leave network=graphsage out"),
+        ("fedstruct", {"transform": "none", "features": "deg"}, {}, "needs features=h2v"),
+        ("fedstruct", {"context": 30}, {}, "context=30 must be 2 to"),
         ("fedtad", {"nodes": 2}, {}, "number of classes"),
         ("feddc", {}, {"learning_rate": 0.0}, "learning rate: it must be positive"),
-        ("moon", {"nodes": "training"}, {"task": "link-prediction"}, "needs nodes to train on"),
-        ("adafgl", {}, {"evaluate": "neighbour"}, PARAMETERS_ALONE),
-        ("apfl", {}, {"evaluate": "whole-graph"}, PARAMETERS_ALONE),
+        ("moon", {"nodes": "training"}, {"task": "link-prediction"}, "needs training nodes"),
+        ("adafgl", {}, {"evaluate": "neighbour"}, ONLY_PARAMETERS),
+        ("apfl", {}, {"evaluate": "whole-graph"}, ONLY_PARAMETERS),
     ],
 )
 def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, Any], words: str) -> None:

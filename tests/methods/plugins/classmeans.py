@@ -1,6 +1,6 @@
 """Class means: FedAvg that predicts by the nearest mean of a class in the last hidden layer.
 
-Clients send the mean of every class among their training nodes and how many these are.
+Clients send the mean of every class among their training nodes, and the number of these nodes.
 """
 
 import torch
@@ -22,10 +22,10 @@ class ClassMeans(FedAvg):
     client_state = ("means",)
     task: NodeClassification
     means: Tensor | None = None
-    """(C, width) as last received."""
+    """(C, width) as last received; None before the first exchange."""
 
     def hidden(self) -> Tensor:
-        """What the classifier reads, (n, width)."""
+        """Input of the classifier, (n, width)."""
         with torch.no_grad():
             return self.backbone.embed(self.inputs, self.parameters, None)
 
@@ -35,16 +35,16 @@ class ClassMeans(FedAvg):
         return {**super().send(), "means": means, "count": self.task.held.float()}
 
     def aggregate(self, sent: Message) -> Message:
-        """The mean model, and each class's mean over all training nodes of those present."""
+        """The mean model, and each class's mean over the training nodes of all clients present."""
         share = sent["count"] / sent["count"].sum(dim=0).clamp(min=1)
         means = (share.unsqueeze(2) * sent["means"]).sum(dim=0, keepdim=True)
         return {**super().aggregate({name: sent[name] for name in self.received}), "means": means}
 
     def receive(self, answer: Message) -> None:
-        """Both."""
+        """Receive the model, and store the means."""
         super().receive(answer)
         self.means = answer["means"][0]
 
     def predict(self) -> Tensor:
-        """−‖h − mean‖² to every class, (n, C); before the first exchange the classifier's outputs."""
+        """−‖h − mean‖² for every class, (n, C); before the first exchange the classifier's outputs."""
         return super().predict() if self.means is None else -torch.cdist(self.hidden(), self.means).square()

@@ -210,7 +210,7 @@ def test_pagerank_drops_no_entries_of_normalised_features() -> None:
     architecture = Architecture("gprgnn", (4,), input_norm=True, gpr_dropout=True)
     federation, network = small_federation(), make_backbone(architecture)
     inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
-    with pytest.raises(UserError, match="plain features alone"):
+    with pytest.raises(UserError, match="does not support input_norm"):
         network.forward(inputs, {}, Dropout(0.5, seed=0))
 
 

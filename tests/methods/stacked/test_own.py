@@ -209,7 +209,7 @@ def broken(features: int, classes: int) -> nn.Module:
         (Normalised, "changes buffers in training"),
         (Narrow, r"gives outputs \(80, 2\) for 80 nodes and 3 classes"),
         (broken, "the network mine fails"),
-        (lambda features, classes, depth: nn.ReLU(), "needs depth, no setting"),
+        (lambda features, classes, depth: nn.ReLU(), "needs depth, not a setting"),
         (lambda features, classes: 1 / 0, "network.. of mine fails"),
     ],
 )

@@ -51,6 +51,6 @@ def test_outputs_of_another_shape_are_refused(rows: int, columns: int) -> None:
     output = torch.zeros(federation.nodes + rows, federation.classes + columns)
     for read in (task.loss, task.client_loss, task.evaluate):
         with pytest.raises(
-            UserError, match=f"are {federation.nodes + rows} × {federation.classes + columns}, not"
+            UserError, match=f"have the shape {federation.nodes + rows} × {federation.classes + columns}"
         ):
             read(output)

@@ -157,7 +157,7 @@ def test_no_round_is_chosen_by_validation_nodes_that_nobody_has(rule: str) -> No
     federation = community_federation()
     federation = replace(federation, validation=torch.zeros_like(federation.validation))
     setting = make_setting(federation, schedule=Schedule(rounds=2, selection=rule))
-    with pytest.raises(UserError, match=f"nothing to validate on, and {rule} .*: set selection=last"):
+    with pytest.raises(UserError, match=f"no validation items, and {rule} .*: set selection=last"):
         train(registry.create("fedavg", {}, setting))
     last = make_setting(federation, schedule=Schedule(rounds=2, selection=LAST))
     assert train(registry.create("fedavg", {}, last)).selected_round == 2
