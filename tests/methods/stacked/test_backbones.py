@@ -86,7 +86,8 @@ def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
 @pytest.mark.parametrize("backbone", BACKBONES.names())
 @settings(max_examples=20)
 @given(
-    hidden=st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=4),
+    # The layer norm of two numbers is a step, whose gradient rounding moves without bound.
+    hidden=st.lists(st.sampled_from([4, 6, 8]), min_size=1, max_size=4),
     hops=st.integers(0, 4),
     head=st.sampled_from(HEADS),
     input_norm=st.booleans(),
