@@ -1,4 +1,8 @@
-"""Engine that runs cells in worker processes of this machine."""
+"""Engine that runs cells in worker processes of this machine.
+
+The library pebble does not do here: a worker that ends with exit code 0 leaves its cell waiting for ever, and
+every cell pickles its work anew, with the user's graph (pebble 5.2.3).
+"""
 
 from __future__ import annotations
 

@@ -111,11 +111,12 @@ def test_dead_and_endless_cells_stop_no_grid_on_workers(engine: str, tmp_path: P
     """Covers only failures outside Python; those inside are the same as in process, and tested above."""
     if engine == "ray":
         pytest.importorskip("ray", reason="Ray is an optional extra")
-    argv = ("--method", "fedavg", "--seeds", "4", "--engine", engine)
+    argv = ("--method", "fedavg", "--seeds", "5", "--engine", engine)
     assert run(tmp_path, *argv, "--workers", "2", "--timeout", "5", work=endless_run) == 1
     found = {record["seed"]: record.get("error", "") for record in stored(tmp_path)}
     assert {seed for seed, error in found.items() if not error} == {0, 3}
     assert re.search("killed|died|crashed", found[1])
     assert re.search(r"it was stopped after \d+ s", found[2])
+    assert re.search("exit code 0|died|crashed", found[4])
     assert run(tmp_path, *argv[:4], "--engine", "in-process") == 0
-    assert sorted(record["seed"] for record in stored(tmp_path)[4:]) == [1, 2]
+    assert sorted(record["seed"] for record in stored(tmp_path)[5:]) == [1, 2, 4]
