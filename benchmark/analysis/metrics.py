@@ -1,4 +1,4 @@
-"""Scores by name: unit, heading, direction, and their values in a record."""
+"""Scores by name: unit, direction, and their values in a record."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ WHOLE_MODEL = "fedavg"
 PERCENT = "%"
 _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
 """The word in a score's name that gives its unit; a score without one is a percentage."""
-_UNSPOKEN = ("pct", "mb", "seconds")
-"""Words that a heading leaves out because its unit contains them."""
 _SAID_SAME = "same_as_fedavg"
 """Entry in the extras of earlier records that marks a run equal to FedAvg."""
 _SAME_LOSS = 2e-4
@@ -41,20 +39,6 @@ def unit_of(metric: str) -> str:
     """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
     words = bare_metric(metric).split("_")
     return next((unit for word, unit in _UNITS.items() if word in words), PERCENT)
-
-
-def heading_of(metric: str) -> str:
-    """Column heading of a score."""
-    if metric.startswith(GAIN):
-        return f"gain over {metric.removeprefix(GAIN)}"
-    if metric.startswith(CHANGE):
-        return f"change from {metric.removeprefix(CHANGE)}"
-    metric, at_clients, span = metric.partition(AT_CLIENTS)
-    if at_clients:
-        return f"{heading_of(metric)} of clients {span}"
-    name, at, number = metric.partition(AT_ROUND)
-    words = [word for word in name.split("_") if word not in _UNSPOKEN]
-    return " ".join(filter(None, [*words, unit_of(name)])) + (f" in round {number}" if at else "")
 
 
 def more_is_better(metric: str) -> bool:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fedsub.benchmark.analysis.agreement import MATCHES, VERDICTS
 from fedsub.benchmark.analysis.judged import level_of
-from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
@@ -19,6 +19,7 @@ from fedsub.benchmark.report.wording import (
     block_title,
     escape,
     graph_title,
+    heading_of,
     markdown_table,
     network_title,
     scheme_title,

@@ -14,7 +14,6 @@ from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contras
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.findings import discoveries as of_claims
-from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
 from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Comparison, Run
 from fedsub.benchmark.analysis.sequential import LEVEL
@@ -29,7 +28,7 @@ from fedsub.benchmark.analysis.summary import (
     discoveries,
 )
 from fedsub.benchmark.report.leaderboard import CHOSEN
-from fedsub.benchmark.report.wording import block_title, markdown_table, network_title, title_of
+from fedsub.benchmark.report.wording import block_title, heading_of, markdown_table, network_title, title_of
 from fedsub.benchmark.report.writing import write_list, write_template
 
 BY_CODE = "The authors' own code gives another figure on the same clients (results/authors.md)"
@@ -182,13 +181,14 @@ def contrast_in_words(contrast: Contrast) -> str:
     for axis, values in contrast.only.items():
         columns += f"; {axis} {', '.join(map(str, values))}"
     sides = ", ".join(map(_side, contrast.against))
-    return f"{', '.join(contrast.metric)}: {', '.join(contrast.method)} {relation} {sides}, {columns}"
+    names = ", ".join(map(title_of, contrast.method))
+    return f"{', '.join(map(heading_of, contrast.metric))}: {names} {relation} {sides}, {columns}"
 
 
 def _side(change: Mapping[str, Any]) -> str:
     if "value" in change:
         return f"{change['value']:g}"
-    own = str(change.get("method", ""))
+    own = title_of(str(change.get("method", "")))
     rest = ", ".join(f"{key} {value}" for key, value in change.items() if key != "method")
     return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
 

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from fedsub.benchmark.analysis.figures import measured_on
 from fedsub.benchmark.analysis.judged import gain_of, level_of
-from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, blocks_of, metrics_of
 from fedsub.benchmark.report.leaderboard import footnotes, row_name, verdicts_in_words
-from fedsub.benchmark.report.wording import block_title, title_of
+from fedsub.benchmark.report.wording import block_title, heading_of, title_of
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
 

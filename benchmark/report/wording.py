@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, unit_of
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.options import Spec
 
@@ -36,6 +38,8 @@ GENERATED = {
 """Titles of generated graphs, written here because importing `datasets.synthetic` needs DGL."""
 NETWORKS = {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
 """Titles of the backbones whose title is not the name in capitals."""
+_UNSPOKEN = ("pct", "mb", "seconds")
+"""Words that a heading leaves out because its unit contains them."""
 
 
 def sentence_list(items: Sequence[str]) -> str:
@@ -46,13 +50,13 @@ def sentence_list(items: Sequence[str]) -> str:
 def partition_title(scheme: str) -> str:
     """Return the title of a scheme; clients read from a file are named by the file, not by its path.
 
-    `file[path=partitions/fedspray.npz,key=PubMed]` is "fedspray's clients (PubMed)".
+    `file[path=partitions/fedspray.npz,key=PubMed]` is "FedSpray's clients (PubMed)".
     """
     spec = Spec(scheme)
     if spec.name != "file" or "path" not in spec.written:
         return scheme
     path = Path(spec.written["path"])
-    title = f"{path.stem}'s clients" if path.parent.name == PUBLISHED else path.name
+    title = f"{title_of(path.stem)}'s clients" if path.parent.name == PUBLISHED else path.name
     return f"{title} ({spec.written['key']})" if "key" in spec.written else title
 
 
@@ -91,6 +95,22 @@ def title_of(method: str) -> str:
         return method
     title = catalog.describe(name).title
     return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
+
+
+def heading_of(metric: str) -> str:
+    """Return the column heading of a score."""
+    if metric.startswith(GAIN):
+        return f"gain over {title_of(metric.removeprefix(GAIN))}"
+    if metric.startswith(CHANGE):
+        return f"change from {scheme_title(metric.removeprefix(CHANGE))}"
+    if metric.startswith(COMMUNICATION):
+        return f"communication in % of {title_of(metric.removeprefix(COMMUNICATION))}"
+    metric, at_clients, span = metric.partition(AT_CLIENTS)
+    if at_clients:
+        return f"{heading_of(metric)} of clients {span}"
+    name, at, number = metric.partition(AT_ROUND)
+    words = [word for word in name.split("_") if word not in _UNSPOKEN]
+    return " ".join(filter(None, [*words, unit_of(name)])) + (f" in round {number}" if at else "")
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

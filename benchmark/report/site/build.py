@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from fedsub.benchmark.analysis import agreement, sequential
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git
@@ -30,7 +30,7 @@ from fedsub.benchmark.report.site.data import (
     method_name,
     slug,
 )
-from fedsub.benchmark.report.wording import block_title, graph_title
+from fedsub.benchmark.report.wording import block_title, graph_title, heading_of
 from fedsub.benchmark.report.writing import templates, write_page
 from fedsub.benchmark.spec import catalog
 

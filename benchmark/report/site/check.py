@@ -8,13 +8,13 @@ from typing import Any
 
 from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
+from fedsub.benchmark.analysis.metrics import unit_of, with_spread
 from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.report.site.data import Facts, Page, slug
-from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
+from fedsub.benchmark.report.wording import heading_of, network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
 
 _SUBJECT = attrgetter("code", "method", "backbone", "metric")

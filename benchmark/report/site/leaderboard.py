@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
 from fedsub.benchmark.report.site.charts import Point, scatter
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, choices, named, slug
-from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
+from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title
 from fedsub.benchmark.spec.cell import Block
 
 _TITLES = ("any", "only models leave a client", "at most 10 MB", "at most 100 MB", "at most 1,000 MB")

@@ -8,14 +8,13 @@ from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.analysis.summary import count_tables
 from fedsub.benchmark.report.site.check import figure_title, table_address
 from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.summaries import contrast_in_words, span_of
-from fedsub.benchmark.report.wording import sentence_list
+from fedsub.benchmark.report.wording import heading_of, sentence_list
 
 CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
 """Verdicts on claims, in the order of the cards."""

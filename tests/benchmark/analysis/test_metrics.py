@@ -1,6 +1,7 @@
 import pytest
 
-from fedsub.benchmark.analysis.metrics import heading_of, more_is_better, unit_of
+from fedsub.benchmark.analysis.metrics import more_is_better, unit_of
+from fedsub.benchmark.report.wording import heading_of
 
 
 @pytest.mark.parametrize(
@@ -8,8 +9,8 @@ from fedsub.benchmark.analysis.metrics import heading_of, more_is_better, unit_o
     [
         ("accuracy", "%", "accuracy %", True),
         ("accuracy@round20", "%", "accuracy % in round 20", True),
-        ("gain_over_fedavg", "%", "gain over fedavg", True),
-        ("communication_pct_of_fedavg", "%", "communication of fedavg %", False),
+        ("gain_over_fedavg", "%", "gain over FedAvg", True),
+        ("communication_pct_of_fedavg", "%", "communication in % of FedAvg", False),
         ("propagation_mb_nonzero", "MB", "propagation nonzero MB", False),
         ("similarity_label_correlation@round5", "", "similarity label correlation in round 5", False),
         ("accuracy@clients0-4", "%", "accuracy % of clients 0-4", True),
