@@ -85,7 +85,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
             assert len(saved["output"]) == len(saved["role"])
     # The earlier runs have no embeddings, and this call does not run them again.
-    with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: --rerun makes them"):
+    with pytest.warns(UserWarning, match="2 finished cells lack files of embeddings: make them with --rerun"):
         run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
     assert all((folder_of(tmp_path, record.key) / "embeddings.npz").is_file() for record in found)
@@ -152,8 +152,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     [
         ({"seeds": 0}, "seeds must be a count"),
         ({"method": []}, "an empty list selects nothing"),
-        ({"save": "model"}, "save needs results"),
-        ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
+        ({"save": "model"}, "save needs a folder"),
+        ({"checkpoint": -3}, "checkpoint must be seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),
         ({"leavers": "7@1"}, "clients are numbered from 0 to 1"),
         ({"dataset": 7}, "a graph cannot be a int"),

@@ -209,4 +209,4 @@ def test_trials_are_shown_with_the_command_of_the_best(
 
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *TUNE, "--cap", "3", "--clients", "3", work=tuned_run) == 0
-    assert "15 of 20 trials did not fit into 3 core-seconds (3 times what FedAvg" in capsys.readouterr().err
+    assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.
             content = archive.read(name)
             changed.writestr(name, content.replace(b"shift = 1", b"shift = 2"))
     assert main(parse(["verify", str(other), "--engine", "in-process", "--trust"])) == 1
-    assert "1 of a user's files that have changed since" in capsys.readouterr().err
+    assert "1 of user-supplied files that have changed since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
