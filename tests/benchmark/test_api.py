@@ -182,7 +182,7 @@ def test_code_that_only_a_table_names_runs_where_it_is_trusted(tmp_path: Path) -
     plugin, table = write_method(tmp_path / "mine.py"), tmp_path / "mine.toml"
     table.write_text(f"extends = 'quick'\n[grid]\nmethod = [{str(plugin)!r}]\n")
     asked: dict[str, Any] = {"dataset": "community[nodes=60]", "rounds": 1, "seeds": 1, "progress": False}
-    with pytest.raises(UserError, match="runs only where you name the file or say --trust"):
+    with pytest.raises(UserError, match="runs only if you name the file or give --trust"):
         run(table=str(table), **asked)
     assert len(run(table=str(table), trust=True, **asked).records) == 1
     assert len(run(table=str(table), method=plugin, **asked).records) == 1
