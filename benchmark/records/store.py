@@ -57,7 +57,7 @@ class StoreError(UserError):
 
 
 explained_to_user = partial(
-    explained, fix="repair that or choose another folder with --results", error=StoreError
+    explained, fix="repair it or choose another folder with --results", error=StoreError
 )
 """`explained` for files in the results folder."""
 
@@ -120,7 +120,7 @@ class Store:
         said = []
         if numbers := ", ".join(map(str, self.unreadable)):
             said.append(
-                f"{self.path}: no record can be read in line {numbers}: passed over; get the file again from "
+                f"{self.path}: skipped unreadable records in line {numbers}; restore the file from "
                 "a backup, or delete the line and run its cell again"
             )
         if self._lost:

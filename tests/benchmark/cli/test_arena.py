@@ -189,7 +189,7 @@ def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
     write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path))
-    assert "within a cap that is not on record" in (tmp_path / "arena.md").read_text()
+    assert "within an unrecorded cap" in (tmp_path / "arena.md").read_text()
 
 
 TUNE = ("tune", "--dataset", "community", "--method", "fedprox", "--rounds", "9", "--engine", "in-process")

@@ -108,7 +108,7 @@ def test_lines_that_hold_no_record_are_named(tmp_path: Path, capsys: pytest.Capt
     path.write_bytes(path.read_bytes() + b"not json\n")
     capsys.readouterr()
     assert run(tmp_path, *ONE) == 0
-    assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
+    assert f"{path}: skipped unreadable records in line {number}" in capsys.readouterr().err
 
 
 def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
