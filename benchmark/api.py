@@ -77,9 +77,9 @@ def run(
     Raises UserError for an unknown name or setting, for an unavailable graph, and if every cell fails.
     """
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
+        raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
     if save and results is None:
-        raise UserError("save needs results: give the folder for the files")
+        raise UserError("save needs a folder for the files: give results")
     given = Given()
     with _folder(results) as folder, _threads_kept(), _closed(callbacks):
         request = given.request(

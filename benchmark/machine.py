@@ -143,7 +143,7 @@ def check_device(device: str, kernel: str) -> None:
     if kind != "cuda":
         raise UserError(f"unknown device {device!r}: use cpu or cuda")
     if not torch.cuda.is_available():
-        raise UserError("no CUDA device can be used here: leave --device out to run on the CPU")
+        raise UserError("no CUDA device can be used on this machine: leave out --device to run on the CPU")
     if (torch.device(device).index or 0) >= torch.cuda.device_count():
         raise UserError(f"there is no {device}: this machine has {torch.cuda.device_count()} CUDA device(s)")
     check_kernel(kernel, device)

@@ -90,7 +90,7 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
         arrays["feat"] = _compact(np.asarray(raw.features))
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-    fix = "choose a folder that can be written (FEDSUB_CACHE names the one for downloads)"
+    fix = "choose a writable folder (for downloads, set FEDSUB_CACHE)"
     with explained("write", path, fix):
         write_atomically(path, content.getbuffer())
 

@@ -43,7 +43,7 @@ def keep(path: Path, content: bytes | memoryview) -> None:
     try:
         write_atomically(path, content)
     except OSError as error:
-        logger.warning("cannot cache in %s (%s): going on without", path.parent, error)
+        logger.warning("cannot write to the cache in %s (%s): continuing without it", path.parent, error)
 
 
 def remember(
@@ -69,7 +69,7 @@ def remember(
             if values.ndim != dimensions or len(values) != matrix.shape[0] or values.dtype.kind not in "iuf":
                 raise ValueError(f"{values.dtype} values of shape {values.shape}, not {matrix.shape[0]} rows")
             if not np.array_equal(checksum, _checksum(path, values)):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             return values
         except (*DAMAGE, KeyError) as error:
             logger.warning("cached file %s is unreadable (%s): computing it again", path, error)

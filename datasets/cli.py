@@ -53,28 +53,28 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    listing = commands.add_parser("list", help="all graphs, and which of them are here")
+    listing = commands.add_parser("list", help="list all graphs, and which of them are here")
     listing.set_defaults(run=_list)
 
-    showing = commands.add_parser("info", help="what is known and, if it is here, measured of one graph")
+    showing = commands.add_parser("info", help="describe one graph, with statistics if it is here")
     showing.set_defaults(run=_info)
     fetching = commands.add_parser("fetch", help="download graphs into the user cache")
     fetching.add_argument("names", nargs="+", metavar="NAME", help="graphs, or all")
     fetching.set_defaults(run=_fetch)
 
-    exporting = commands.add_parser("export", help="write a graph as one npz archive")
+    exporting = commands.add_parser("export", help="write a graph to an npz archive")
     exporting.add_argument(
-        "--output", type=Path, metavar="FILE.npz", help="default: NAME.npz, here, if it is not there yet"
+        "--output", type=Path, metavar="FILE.npz", help="default: NAME.npz in this folder, unless it exists"
     )
     exporting.set_defaults(run=_export)
 
-    dividing = commands.add_parser("partition", help="divide a graph among clients and measure how")
+    dividing = commands.add_parser("partition", help="divide a graph among clients and print statistics")
     dividing.add_argument(
-        "--scheme", default="metis", help="as metis or metis[recursive=true] (default: metis)"
+        "--scheme", default="metis", help="such as metis or metis[recursive=true] (default: metis)"
     )
     dividing.add_argument("--clients", type=int, default=10, help="number of clients (default: 10)")
     dividing.add_argument("--seed", type=int, default=0, help="seed of the scheme (default: 0)")
-    dividing.add_argument("--largest-component", action="store_true", help="keep only that, as FED-PUB does")
+    dividing.add_argument("--largest-component", action="store_true", help="keep only this, as FED-PUB does")
     dividing.add_argument(
         "--output", type=Path, metavar="FILE.npy", help="write the client of every node, -1 for none"
     )
@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     for command in (showing, exporting, dividing):
         command.add_argument(
-            "name", metavar="NAME", help="a graph, as cora or community[nodes=500], or a file of one's own"
+            "name", metavar="NAME", help="a graph, such as cora or community[nodes=500], or your own file"
         )
     for command in (listing, showing, dividing):
         command.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
@@ -117,7 +117,7 @@ def _list(options: argparse.Namespace) -> None:
     if missing:
         print(
             f"\nNot here: {', '.join(missing)}. Put NAME.npz into the folder that FEDSUB_DATA names, or run\n"
-            "`python -m datasets fetch NAME` where there is a network; that leaves NAME.npz in\n"
+            "`python -m datasets fetch NAME` where there is a network; it writes NAME.npz to\n"
             f"{user_cache()}."
         )
 
@@ -187,11 +187,9 @@ def _export(options: argparse.Namespace) -> None:
     base = Spec(options.name).name
     path = options.output or Path(f"{Path(base).stem}.npz")
     if path.suffix != ".npz":
-        raise UserError(f"cannot export to {path}: an archive's name ends in .npz")
+        raise UserError(f"cannot export to {path}: the file's name must end in .npz")
     if options.output is None and path.exists():
-        raise UserError(
-            f"{path} is there already: name another file with --output, or this one to replace it"
-        )
+        raise UserError(f"{path} exists: give another file with --output, or this one to replace it")
     dataset = registry.load(options.name, options.data)
     meta: dict[str, Any] = {"name": dataset.name, **summarise(dataset).to_dict()}
     if info := registry.REGISTRY.get(base):
@@ -202,7 +200,7 @@ def _export(options: argparse.Namespace) -> None:
     print(path)
     if info and info.counts and "binary" not in Spec(options.name).written:
         print(
-            f"its features are 0 and 1: export '{base}[binary=false]' to keep what upstream has",
+            f"its features are 0 and 1: export '{base}[binary=false]' for the published counts",
             file=sys.stderr,
         )
 
@@ -215,7 +213,7 @@ def _partition(options: argparse.Namespace) -> None:
     # Check the options before a graph is downloaded in vain.
     SCHEMES.check(options.scheme)
     if options.output and options.output.suffix != ".npy":
-        raise UserError(f"cannot write clients to {options.output}: the file's name ends in .npy")
+        raise UserError(f"cannot write clients to {options.output}: the file's name must end in .npy")
     dataset = registry.load(options.name, options.data)
     if options.largest_component:
         dataset = largest_component(dataset)

@@ -51,4 +51,4 @@ def broken(what: str, error: BaseException) -> UserError:
     # The deepest line may be in a library, but the user has to fix the plug-in's last line.
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     line = f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
-    return UserError(f"{what} ({cause}{line}): mend the plug-in")
+    return UserError(f"{what} ({cause}{line}): fix the plug-in")

@@ -67,7 +67,7 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
             write_atomically(seen, pooch.file_hash(str(path)).encode())
     except (requests.RequestException, OSError, ValueError) as error:
         if isinstance(error, ValueError) and source.sha256 is None and seen.exists():
-            remedy = f"delete {seen} to take what is there now, or {remedy}"
+            remedy = f"delete {seen} to accept the present file, or {remedy}"
         raise DownloadError(f"cannot download {source.url} ({_cause(error)}): {remedy}") from error
     return path
 
@@ -88,14 +88,14 @@ def _cause(error: BaseException) -> str:
         if isinstance(link, ConnectionRefusedError):
             return "connection refused"
         if isinstance(link, socket.gaierror):
-            return "the host cannot be found; is there a network?"
+            return "the host cannot be found; check the network"
         if isinstance(link, requests.HTTPError) and link.response is not None:
-            return f"the server answers {link.response.status_code} {link.response.reason}"
+            return f"the server answered {link.response.status_code} {link.response.reason}"
     if any(isinstance(link, requests.Timeout) for link in chain):
         return f"no answer within {SECONDS_TO_ANSWER} seconds"
     if isinstance(error, ValueError) and "hash" in str(error):
-        return "its sha256 is not the expected one: upstream changed, or the download was tampered with"
+        return "its sha256 does not match: the file upstream changed, or the download was tampered with"
     if isinstance(error, requests.ConnectionError):
-        return "the connection failed; is there a network?"
+        return "the connection failed; check the network"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())

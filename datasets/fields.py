@@ -81,7 +81,7 @@ def build(
         note = f"left out: {', '.join(left_out)}" if left_out else ""
         return replace(as_dataset(name, raw, classes, note), class_names=names)
     except MalformedFileError as error:
-        raise UserError(f"{name}: {error.reason}: mend the graph") from error
+        raise UserError(f"{name}: {error.reason}; correct the graph") from error
 
 
 def as_array(values: Any, what: str) -> np.ndarray:
@@ -90,7 +90,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
         array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         # For example a sparse, quantised or ragged one.
-        raise UserError(f"{what} cannot be read as an array ({error}): give a dense one") from error
+        raise UserError(f"{what} cannot be read as an array ({error}): give a dense array") from error
     if array.dtype.kind == "O":
         raise UserError(f"{what} must be a tensor or an array of numbers, not of {type(values).__name__}")
     return array
@@ -129,7 +129,7 @@ def _validation(name: str, rest: Mapping[str, Any]) -> str:
     if len(found) > 1 or (others and not found):
         raise UserError(
             f"{name} has {' and '.join(found or others)} beside train_mask and test_mask: call the mask of "
-            "validation nodes val_mask, and leave other masks out"
+            "validation nodes val_mask, and leave out other masks"
         )
     return found[0] if found else ""
 
@@ -194,7 +194,7 @@ def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int, tuple[str
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise UserError(f"{name}: the labels have the shape {values.shape}: give one label a node")
+        raise UserError(f"{name}: the labels have the shape {values.shape}: give one label per node")
     names: tuple[str, ...] = ()
     if values.dtype.kind in "OUST":
         texts = np.where(pandas.isna(values), "", np.char.strip(values.astype(str)))
@@ -208,11 +208,11 @@ def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int, tuple[str
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), -1, values)
     if values.dtype.kind not in "biuf" or (values != np.round(values)).any() or (values < -1).any():
-        raise UserError(f"{name}: labels must be whole numbers from 0, or -1 for a node that has none")
+        raise UserError(f"{name}: labels must be whole numbers from 0, or -1 for a node without a label")
     whole = values.astype(np.int64)
     if len(np.unique(whole)) == 2 and (whole == -1).any():
         raise UserError(
-            f"all labelled nodes of {name} are of class {(names or whole[whole >= 0])[0]!s}; -1 and none "
+            f"all labelled nodes of {name} are of class {(names or whole[whole >= 0])[0]!s}. -1 and none "
             "mean no label: name the other classes, or number them from 0"
         )
     return whole, len(names) or int(whole.max(initial=-1)) + 1, names

@@ -53,7 +53,7 @@ def _folders(data_directory: Path | None) -> list[Path]:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise UserError(
-            f"the data folder {folder} {what}: name the folder of archives with --data or FEDSUB_DATA"
+            f"the data folder {folder} {what}: give the folder of archives with --data or FEDSUB_DATA"
         )
     return [folder, user_cache()]
 

@@ -60,7 +60,7 @@ class Dataset:
 def check_dataset(dataset: Dataset) -> None:
     """Raises UserError if a user's dataset does not have the shapes and types of its fields."""
     nodes, labels = dataset.nodes, dataset.labels
-    mended = "make it with datasets.graph.build_dataset, which does that"
+    mended = "build it with datasets.graph.build_dataset, which does so"
     if dataset.features.ndim != 2 or len(dataset.features) != nodes or labels.shape != (nodes,):
         raise UserError(
             f"{dataset.name} has {nodes} nodes, features of shape {tuple(dataset.features.shape)} and labels "
@@ -90,16 +90,16 @@ def check_dataset(dataset: Dataset) -> None:
                 f"masks, bool of shape (3, splits, {nodes})"
             )
         if official.sum(axis=0).max() > 1:
-            raise UserError(f"an official split of {dataset.name} gives a node two roles: leave it in one")
+            raise UserError(f"an official split of {dataset.name} gives a node two roles: remove one of them")
     source, target = (end.numpy().astype(np.int64) for end in dataset.graph.edges())
     keys, mirrored = source * nodes + target, target * nodes + source
     if (source == target).any():
-        raise UserError(f"the graph of {dataset.name} has self-loops: leave them out, or {mended}")
+        raise UserError(f"the graph of {dataset.name} has self-loops: remove them, or {mended}")
     if len(distinct(keys)) < len(keys):
-        raise UserError(f"the graph of {dataset.name} has an edge more than once: keep one, or {mended}")
+        raise UserError(f"the graph of {dataset.name} has an edge more than once: keep one copy, or {mended}")
     if not np.array_equal(distinct(keys), distinct(mirrored)):
         raise UserError(
-            f"the graph of {dataset.name} has edges in one direction alone: add the other, or {mended}"
+            f"the graph of {dataset.name} has edges in one direction only: add the other, or {mended}"
         )
 
 
@@ -117,7 +117,7 @@ def unusable(features: np.ndarray | sp.csr_matrix) -> str:
         return "a feature is not finite"
     if largest > LARGEST_FEATURE:
         return (
-            f"a feature is {largest:g}, but training in single precision takes {LARGEST_FEATURE:g}: scale it"
+            f"a feature is {largest:g}, but the maximum for single precision is {LARGEST_FEATURE:g}: scale it"
         )
     return ""
 

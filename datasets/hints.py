@@ -38,5 +38,5 @@ def _resolved(owner: Any, name: str, hint: Any) -> Any:
     except Exception as error:
         raise UserError(
             f"the type {hint!r} of {owner.__qualname__}'s {name} cannot be resolved ({error}): import "
-            "what it names outside of TYPE_CHECKING"
+            "its names outside of TYPE_CHECKING"
         ) from error

@@ -50,7 +50,7 @@ class LinkOptions:
         """Raises UserError for an invalid value."""
         checked_options(NAME, type(self), asdict(self))
         if self.test + self.validation >= 1:
-            raise UserError(f"{NAME}'s test and validation leave no edges to train on: lower one of them")
+            raise UserError(f"test and validation of {NAME} leave no edges to train on: lower one of them")
         if not self.test:
             raise UserError(f"{NAME}[test=0] leaves no edge for test: raise test")
 
@@ -107,7 +107,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     origin = federation.origin.numpy()
     codes = _code(origin[ends[0]], origin[ends[1]], total)
     if not len(codes):
-        raise UserError("no edge lies inside a client, so there is no link to predict: ask for fewer clients")
+        raise UserError("no edge lies inside a client, so there is no link to predict: use fewer clients")
     start, end = federation.source.graph.edges()
     barred = distinct(_code(start.numpy(), end.numpy(), total))
     nodes, row = np.unique(origin, return_index=True)
@@ -123,7 +123,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     if not tested or not positives[0].size:
         raise UserError(
             f"the shares of {NAME} leave {positives[0].shape[1]} of {len(edges)} edges to train on and"
-            f" {tested} to test on: change them, or ask for fewer clients"
+            f" {tested} to test on: change them, or use fewer clients"
         )
     client = federation.client.numpy()
     counts = np.stack([np.bincount(client[each[0]], minlength=federation.clients) for each in positives])

@@ -24,10 +24,10 @@ def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER)
         try:
             lock.acquire(timeout=min(tell, give_up))
         except Timeout:
-            print(f"waiting for {path}, which another process holds", file=sys.stderr)
+            print(f"waiting for {path}, which another process has locked", file=sys.stderr)
             lock.acquire(timeout=max(0.0, give_up - tell))
     except Timeout:
-        reason = f"another process has held {path} for {give_up:g} s; remove the file if no run is going on"
+        reason = f"another process has locked {path} for {give_up:g} s; remove the file if nothing is running"
         raise TimeoutError(110, reason) from None
     try:
         yield

@@ -60,7 +60,7 @@ def read(path: Path) -> Dataset:
         raise UserError(f"there is no graph at {path}: check the path")
     if not path.is_dir() and path.suffix not in (TENSORS, GRAPHML, TABLE):
         raise UserError(
-            f"no graph is read from {path}: name a folder of tables, or a file that ends in {ARCHIVE}, "
+            f"cannot read a graph from {path}: give a folder of tables, or a file that ends in {ARCHIVE}, "
             f"{TENSORS}, {GRAPHML}, {TABLE} or {PLUGIN}"
         )
     if path.suffix == TENSORS:
@@ -69,11 +69,11 @@ def read(path: Path) -> Dataset:
         try:
             graph = networkx.read_graphml(path)
         except (*DAMAGE, networkx.NetworkXException, LookupError) as error:
-            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it again") from error
         return from_networkx(graph, path.stem)
     if path.name == NODES and not path.is_dir():
         # Otherwise its first two columns would be read as edges from nodes to their labels.
-        raise UserError(f"{path} holds the nodes alone: name its folder, or the table of the edges")
+        raise UserError(f"{path} holds only the nodes: give its folder, or the table of edges")
     nodes, edges = files_of(path)
     return from_tables(name_of(path), nodes, edges)
 
@@ -173,8 +173,8 @@ def _load_tensors(path: Path) -> Any:
         except (*DAMAGE, LookupError) as error:
             # For another kind of file, pickle's message is a number or empty.
             reason = " ".join(str(error).split())
-            reason = reason if " " in reason else "it is not what torch.save writes"
-            raise UserError(f"cannot read {path} ({reason}): save it anew") from error
+            reason = reason if " " in reason else "torch.save did not write it"
+            raise UserError(f"cannot read {path} ({reason}): save it again") from error
     _check_room(path, found)
     return found
 

@@ -95,7 +95,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
         raise broken(f"the plug-in {point.name} cannot be imported from {point.value}", error) from error
 
 
-NOT_RUN = "runs only where you name the file or say --trust (trust=True in Python)"
+NOT_RUN = "runs only if you name the file or give --trust (trust=True in Python)"
 LOADED = "fedsub_plugin_"
 """Prefix of the names of modules from files."""
 OURS = ("fedsub", "benchmark", "datasets", "methods", "tests")

@@ -77,7 +77,7 @@ def load(
                 raise
             # The error's advice to delete or fetch the file does not fit a user's own archive.
             raise UserError(
-                f"cannot read {path} ({error.reason}): write it anew, with the arrays edge_src, edge_dst, "
+                f"cannot read {path} ({error.reason}): write it again with the arrays edge_src, edge_dst, "
                 "feat and label"
             ) from error
         return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
@@ -112,7 +112,7 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
         return checked_options(path, _binary, options)
     if not path.endswith(PLUGIN) and path not in entry_points(PLUGINS.group):
         if Path(path).expanduser().is_dir():
-            raise UserError(f"unknown dataset {path!r}: for the folder of that name write ./{path}")
+            raise UserError(f"unknown dataset {path!r}: to read the folder of that name, write ./{path}")
         raise unknown("dataset", path, names())
     return PLUGINS.check(spec, **parameters)
 
@@ -134,7 +134,7 @@ def how_to_get(name: str | Spec) -> str:
     base = Spec.of(name).name
     return (
         f"put {base}.npz into the folder that FEDSUB_DATA names, or run `python -m datasets fetch {base}` "
-        f"on a connected machine and copy {base}.npz from its cache ({user_cache()} here)"
+        f"on a machine with a network and copy {base}.npz from its cache ({user_cache()} here)"
     )
 
 
@@ -147,7 +147,7 @@ def obtain(info: DatasetInfo) -> Path:
     cache = user_cache()
     archive = cache / f"{info.name}.npz"
     with ExitStack() as held:
-        with explained("write to the cache", cache, "set FEDSUB_CACHE to a folder that can be written"):
+        with explained("write to the cache", cache, "set FEDSUB_CACHE to a writable folder"):
             cache.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(cache / f"{info.name}.lock", give_up=DOWNLOAD))
         if not archive.is_file():
@@ -202,7 +202,7 @@ def _check_counts(info: DatasetInfo, dataset: Dataset, path: Path) -> bool:
     ):
         if found != expected:
             raise UserError(
-                f"{path} holds {found:,} {what} where {info.name} has {expected:,}: it is damaged or "
+                f"{path} has {found:,} {what}, but {info.name} has {expected:,}: it is damaged or "
                 "another graph; replace the file"
             )
     return incomplete

@@ -71,10 +71,10 @@ def in_words(dataset: Dataset) -> str:
         f"{int((dataset.labels < 0).sum()):,} nodes without a label"
     ]
     if dataset.attributes:
-        parts.append(f"attributes, no features: {', '.join(dataset.attributes)}")
+        parts.append(f"attributes (not features): {', '.join(dataset.attributes)}")
     for name in dataset.class_names:
         if name.lower() in MISSING:
-            parts.append(f"if {name} means no label, leave the field empty")
+            parts.append(f"if class {name} means no label, leave the field empty")
     return "; ".join(parts)
 
 

@@ -58,13 +58,12 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
                 path, sep=separator, index_col=False, low_memory=False, skipinitialspace=True, **kind
             )
     except pandas.errors.ParserWarning as error:
-        raise UserError(f"a row of {path} has more fields than its first: name every column") from error
+        raise UserError(f"a row of {path} has more fields than the first row: name every column") from error
     except (*DAMAGE, pandas.errors.ParserError) as error:
-        raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+        raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it again") from error
     if str(table.columns[0]).startswith("Unnamed: "):
         raise UserError(
-            f"the first column of {path} has no name: name it, or leave it out (in pandas,"
-            " to_csv(index=False))"
+            f"the first column of {path} has no name: name it or remove it (in pandas, to_csv(index=False))"
         )
     table.columns = table.columns.str.strip()
     return table.apply(lambda column: column.str.strip()) if as_written else table
@@ -85,7 +84,7 @@ def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
         raise _no_id(nodes, str(meant[0]))
     known = table["id"] if named else pandas.RangeIndex(len(table)).to_series()
     if pairs.shape[1] > 1 and set(pairs.columns[:2]) <= set(known.astype(str)):
-        raise UserError(f"{edges} begins with an edge: give it a first row that names its columns")
+        raise UserError(f"{edges} begins with an edge: add a first row with the names of the columns")
     ends = _end_columns(edges, list(pairs))
     if not named:
         _refuse_hidden_id(nodes, table, pairs[ends])
@@ -95,13 +94,13 @@ def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
         pairs = read_table(edges, as_written=True)
     row = pandas.Index(known)
     if not row.is_unique:
-        raise UserError(f"{nodes} has an id twice: give every node one row")
+        raise UserError(f"{nodes} has an id twice: write one row per node")
     source, target = (row.get_indexer(pairs[column]) for column in ends)
     for column, end in zip(ends, (source, target), strict=True):
         if (end < 0).any():
             lost = pairs[column].to_numpy()[end < 0][0]
-            fix = "give every node a row" if named else "name the column of the nodes' ids id"
-            raise UserError(f"{edges} names the node {lost}, which {nodes} lacks: {fix}")
+            fix = "write a row for every node" if named else "call the column of node ids id"
+            raise UserError(f"{edges} names the node {lost}, which is not in {nodes}: {fix}")
     table = table.drop(columns="id", errors="ignore")
     texts = list(table.select_dtypes(exclude=["number", "bool"]))
     if texts:
@@ -112,7 +111,7 @@ def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
 
 
 def _no_id(nodes: Path, column: str) -> UserError:
-    return UserError(f"{nodes} has a column {column!r} and none called id: name the column of node ids id")
+    return UserError(f"{nodes} has a column {column!r} and none called id: call the column of node ids id")
 
 
 def _end_columns(edges: Path, columns: list[str]) -> list[str]:
@@ -128,7 +127,7 @@ def _end_columns(edges: Path, columns: list[str]) -> list[str]:
         return columns
     raise UserError(
         f"{edges} has {'the column' if len(columns) == 1 else 'the columns'} {', '.join(map(str, columns))}: "
-        "call those of an edge's two ends source and target"
+        "call the two columns of an edge's ends source and target"
     )
 
 
@@ -157,7 +156,7 @@ def from_table(
         )
     if len(labels) > 1:
         # The second would be a feature that may reveal the first.
-        raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or leave out all but one")
+        raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or remove all but one")
     (label,) = labels
     further = table.drop(columns=label)
     _refuse_roles(name, further)
@@ -173,8 +172,8 @@ def from_table(
             raise UserError(f"{name} has no features: give every node at least one number beside its label")
         if gaps := [str(key) for key in numbers if numbers[key].isna().any()]:
             raise UserError(
-                f"{name} has nodes without {gaps[0]}: give it to every node, leave it out, or call it"
-                f" {ATTRIBUTE}{gaps[0]} if it is no feature"
+                f"{name} has nodes without {gaps[0]}: fill it in, remove the column, or call it"
+                f" {ATTRIBUTE}{gaps[0]} if it is not a feature"
             )
         features = numbers[sorted(numbers.columns, key=str)].to_numpy(dtype=np.float32)
         further = further.drop(columns=numbers.columns)
@@ -194,8 +193,8 @@ def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
     spelt = {f"{prefix}{role}" for role in roles for prefix in ("", "is_", "in_")}
     if len(found := [str(key) for key in table if str(key).lower() in spelt and _is_plain(table[key])]) > 1:
         raise UserError(
-            f"{name} has the columns {' and '.join(found)}: call a split's columns train_mask, val_mask and "
-            f"test_mask, or {ATTRIBUTE}{found[0]} what is none"
+            f"{name} has the columns {' and '.join(found)}: call columns of a split train_mask, val_mask "
+            f"and test_mask, and others {ATTRIBUTE}NAME, such as {ATTRIBUTE}{found[0]}"
         )
 
 
@@ -208,17 +207,17 @@ def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
         given = given[given != ""]
         is_number = pandas.to_numeric(given, errors="coerce").notna()
         others = given[~is_number]
-        fix = f"mend it, or call it {ATTRIBUTE}{key} if it is no feature"
+        fix = f"call it {ATTRIBUTE}{key} if it is not a feature"
         if len(given) and not len(others):
             raise UserError(f"{key} of {name} holds numbers as text: write them as numbers, or {fix}")
         if 0 < len(others) < len(given) / 2:
             raise UserError(
                 f"{key} of {name} is a number for most nodes, but not {others.iloc[0]!r} in row"
-                f" {others.index[0]} (from 0): {fix}"
+                f" {others.index[0]} (from 0): correct it, or {fix}"
             )
         if (is_number | given.str.fullmatch(_SPELT)).sum() > len(given) / 2:
             raise UserError(
-                f"{key} of {name} holds numbers such as {others.iloc[0]!r}: write plain ones, or {fix}"
+                f"{key} of {name} holds numbers written as {others.iloc[0]!r}: write plain numbers, or {fix}"
             )
 
 
@@ -230,13 +229,13 @@ def _lists(name: str, key: str, column: pandas.Series) -> np.ndarray:
     if None in rows:
         place = rows.index(None)
         raise UserError(
-            f"{name} has nodes without {key}, as in row {place} (from 0), {column.iloc[place]!r}: give all a "
-            "list of numbers"
+            f"{key} of {name} is not a list of numbers in row {place} (from 0), {column.iloc[place]!r}: give "
+            "every node one"
         )
     try:
         return np.array(rows, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: {key} must be numbers, and as many for every node") from error
+        raise UserError(f"{name}: {key} must be numbers, the same number for every node") from error
 
 
 def _list(field: Any) -> Any:

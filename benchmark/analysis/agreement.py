@@ -351,5 +351,5 @@ class _Difference:
         if self._narrow():
             return TOO_NEAR
         if self._theirs is not None:
-            return "the printed spread alone is wider than δ"
+            return "the printed spread by itself is wider than δ"
         return f"no spread is printed, and ours over {printed.runs} printed run(s) is wider than δ"

@@ -111,7 +111,7 @@ class Arena:
             and methods_on[entry.block] >= LEAST_COVERAGE * len(self.methods)
         )
         if not self.blocks:
-            raise ValueError("no block is finished: every method must have its final runs there")
+            raise ValueError("no block is finished: its methods lack final runs")
         self.entries = [entry for entry in ran if entry.block in self.blocks]
         self.privacy = {
             entry.method: record.privacy

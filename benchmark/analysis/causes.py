@@ -44,7 +44,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if part not in PLACE:
                 raise unknown("part of a place", part, PLACE)
         if bool(self.cause) == bool(self.open):
-            raise UserError(f"an entry has either cause or open: {dict(self.where)}")
+            raise UserError(f"give either cause or open for {dict(self.where)}, not both or neither")
 
     @property
     def text(self) -> str:

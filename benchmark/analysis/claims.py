@@ -85,7 +85,7 @@ class Contrast(
         if not re.fullmatch(rf"{EVERY}|{ON_AVERAGE}|{ALL_BUT}[1-9]\d*", self.rule):
             raise UserError(f"columns must be {EVERY}, {ON_AVERAGE} or {ALL_BUT}N, not {self.rule!r}")
         if self.direction == EQUAL and self.margin <= 0:
-            raise UserError(f"what is {EQUAL} needs a margin above 0, not {self.margin}")
+            raise UserError(f"direction {EQUAL} needs a margin above 0, not {self.margin}")
         if self.needed(len(self.columns)) < 1:
             raise UserError(f"{self.rule} leaves none of {len(self.columns)} columns")
 
@@ -131,7 +131,7 @@ class Contrast(
                     raise unknown(f"{axis} in {table}", str(value), map(str, present))
         for place in self.without:
             if not any(_is_at(point, place) for point in listed):
-                raise UserError(f"{dict(place)} is no place in the grid of {table}")
+                raise UserError(f"{dict(place)} matches no cell in the grid of {table}")
         for point in listed:
             wanted = point["method"] in self.method and all(
                 point[axis] in values or bare(point[axis]) in values for axis, values in only.items()
@@ -157,7 +157,7 @@ class Contrast(
             and listed["method"] == wanted["method"]
         ]
         if len(matching) != 1:
-            raise UserError(f"{wanted} stands for {len(matching)} cells of the grid of {other}, not for one")
+            raise UserError(f"{wanted} matches {len(matching)} cells in the grid of {other}, not one")
         return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
 
 

@@ -251,12 +251,12 @@ def averaged(
     if not results.records:
         raise UserError("no result to average: every run failed or none was selected")
     if rows == columns:
-        raise UserError(f"rows and columns are both {rows}: name two different ones")
+        raise UserError(f"rows and columns are both {rows}: give two different ones")
     frame = results.frame()
     for name in (rows, columns, values):
         check_choice("column", name, tuple(frame.columns))
     if not all(isinstance(value, Real) for value in frame[values].dropna()):
-        raise UserError(f"{values} cannot be averaged: it is not a number; name a score, such as accuracy")
+        raise UserError(f"{values} cannot be averaged: it is not a number; give a score, such as accuracy")
     if "files" in frame:
         frame["files"] = frame["files"].str[:_DIGITS]
         _tell_graphs_apart(results, frame)

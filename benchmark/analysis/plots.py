@@ -70,7 +70,7 @@ def _groups(frame: pandas.DataFrame) -> Iterator[tuple[str, pandas.DataFrame]]:
 def _curves(results: Results, axes: Axes) -> None:
     curves = results.curves()
     if curves.empty:
-        raise UserError("no curve to draw: no result has one")
+        raise UserError("no curve to draw: no result has a curve")
     groups, most = [*_groups(curves)], len(_COLOURS) * len(_STYLES)
     if len(groups) > most:
         raise UserError(
@@ -109,7 +109,7 @@ def _cost(results: Results, axes: Axes) -> None:
     # Linear near 0, for methods that send nothing.
     least = min((spent for spent, _ in points.values() if spent > 0), default=1.0)
     axes.set_xscale("symlog", linthresh=least)
-    axes.set(xlabel="MB a client, whole run", ylabel="score, %")
+    axes.set(xlabel="MB per client, whole run", ylabel="score, %")
 
 
 def _ranks(results: Results, axes: Axes) -> None:
@@ -117,7 +117,7 @@ def _ranks(results: Results, axes: Axes) -> None:
     means = frame.dropna(subset=["score"]).groupby([*BLOCK, "method"], sort=False)["score"].mean().unstack()
     means = means.loc[:, means.notna().mean() > 0.5].dropna()
     if means.empty or means.shape[1] < 2:
-        raise UserError("ranks need two methods or more that were run on the same clients")
+        raise UserError("ranks need at least two methods with results on the same clients")
     ranks = means.round(ranking.DIGITS).rank(axis=1, ascending=False)
     order = ranks.mean().sort_values(ascending=False)
     for place, name in enumerate(order.index):

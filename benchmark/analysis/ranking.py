@@ -96,7 +96,7 @@ class Ranking:
             name for name, share in zip(field.methods, field.coverage, strict=True) if share >= LEAST_COVERAGE
         )
         if LOCAL not in field.methods:
-            raise ValueError("a ranking needs local, whose score stands in for runs that failed")
+            raise ValueError("a ranking needs local: its score replaces the score of failed runs")
         local = field.scores[field.methods.index(LOCAL)]
         if not np.isfinite(local).all():
             raise ValueError("local must have a score on every draw")

@@ -108,7 +108,7 @@ class Trials:
         ]
         if len(found) != 1:
             raise UserError(
-                f"{len(found)} searches match: name one of {'; '.join(each.title for each in self.outcomes)}"
+                f"{len(found)} searches match: give one of {'; '.join(each.title for each in self.outcomes)}"
             )
         return found[0].best
 

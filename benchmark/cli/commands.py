@@ -86,7 +86,7 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
         print(f"benchmark: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("benchmark: interrupted; finished cells are kept, the same command goes on", file=sys.stderr)
+        print("benchmark: interrupted; finished cells are kept; the same command continues", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -179,7 +179,7 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     print(*pages, sep="\n")
     known = {*names(), TRIALS, *(Path(table).stem for table in own)}
     for name in sorted({*Records(request.results).tables()} - known):
-        say(f"skipped what was run for {name}: there is no such table: name its file with --table")
+        say(f"skipped the records of {name}, an unknown table: give its file with --table")
     if options.open:
         import webbrowser
 
@@ -214,7 +214,7 @@ def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.execution.flower.create import create_planned
 
     cell = create_planned(request, options.folder)
-    say(f"wrote {cell.title}; {options.folder / 'README.md'} says how to start it")
+    say(f"wrote {cell.title}; {options.folder / 'README.md'} explains how to start it")
     print(options.folder)
     return OK
 
@@ -224,7 +224,7 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.records.folder import forget
 
     if (options.edit == "forget") != bool(options.key):
-        raise UserError("records forget needs the keys of records, and records pack has none")
+        raise UserError("records forget needs the keys of records; records pack takes no keys")
     if options.edit == "pack":
         Records(request.results).pack()
         return OK
@@ -261,7 +261,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
 def _stored(request: Request) -> Records:
     """Return the records of the results folder. Raises UserError if there are none."""
     if not (records := Records(request.results)):
-        raise UserError(f"{request.results} holds no records: name another folder with --results")
+        raise UserError(f"{request.results} holds no records: give another folder with --results")
     return records
 
 
@@ -346,14 +346,14 @@ def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record
         for metric, near in unreported(protocol.metrics, own).items():
             # A partial run of the benchmark's own table lacks scores of the methods that did not run.
             if near or name not in names():
-                hint = f": did you mean {', '.join(near)}?" if near else ", which its table names"
+                hint = f": did you mean {', '.join(near)}?" if near else ", which its table lists"
                 say(f"no run has the score {metric!r}{hint}")
 
 
 def _say_failed(request: Request, failures: Collection[Record], cells: int, records: Records) -> None:
-    say(f"{len(failures)} of {cells} cells failed; those without a result run again next time:")
+    say(f"{len(failures)} of {cells} cells failed; cells without a result run again next time:")
     for record in failures:
-        kept = " (its earlier result stays)" if records.done(record.cell) else ""
+        kept = " (its earlier result is kept)" if records.done(record.cell) else ""
         log = log_path(request.results, record.key)
         kept += f" (log: {log})" if log.is_file() else ""
         say(f"  {record.cell.title}: {record.error}{kept}")

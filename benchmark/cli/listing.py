@@ -29,7 +29,7 @@ def print_listing(console: Console) -> None:
     _table(
         console,
         "Graphs",
-        ("name", "nodes", "edges", "features", "classes", "at hand"),
+        ("name", "nodes", "edges", "features", "classes", "on this machine"),
         [_graph_row(*graph) for graph in known.graphs()],
     )
     _table(console, "Options of generated graphs", ("name", "options"), known.listed("dataset"))
@@ -86,7 +86,7 @@ def _backbones(method: str, able: Sequence[str]) -> str:
     needed = known.unused_options(method, {}, able[0]).get("backbone", "")
     if not needed:
         return listed
-    return f"its own; {listed} with {needed}" if "=" in needed else "its own"
+    return f"its own network; {listed} with {needed}" if "=" in needed else "its own network"
 
 
 def _graph_row(name: str, *counts: int) -> tuple[str, ...]:

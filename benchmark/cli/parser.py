@@ -31,75 +31,75 @@ _Option = tuple[str | None, str, Mapping[str, Any]]
 """Metavar, help, and further arguments of `add_argument`."""
 OPTIONS: dict[str, _Option] = {
     "table": ("T", "protocols, one per published table (or the path of a .toml file)", _SEVERAL),
-    "dataset": ("D", "graphs; without --table they run under the default protocol", _SEVERAL),
+    "dataset": ("D", "graphs; without --table the default protocol is used", _SEVERAL),
     "method": ("M", "methods; options in brackets select or add exactly that variant", _SEVERAL),
     "partition": ("P", "partition schemes", _SEVERAL),
     "clients": ("K", "numbers of clients", _SEVERAL),
     "backbone": ("B", "gcn, sgc, graphsage, mlp, gat, gprgnn, or the path of a .py file", _SEVERAL),
-    "seeds": ("N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", _SEVERAL),
-    "set": ("NAME=VALUE", "settings: learning_rate=0.001 hidden=64,64; of two values either runs", _SEVERAL),
+    "seeds": ("N", "number of seeds, from 0; or a list of seeds, such as 0,3-5", _SEVERAL),
+    "set": ("NAME=VALUE", "settings: learning_rate=0.001 hidden=64,64; two values both run", _SEVERAL),
     "rounds": ("N", "rounds of training", {"type": values.positive}),
     "task": ("TASK", "node-classification or link-prediction[width=N,…]", {}),
-    "kernel": (None, "behind message passing", {"choices": ("auto", "dgl", "torch")}),
+    "kernel": (None, "library for message passing", {"choices": ("auto", "dgl", "torch")}),
     "device": ("DEVICE", "cpu (default) or cuda", {}),
-    "all": (None, "run every table on all data at hand", _FLAG),
-    "shard": ("I/N", "the I-th of N parts of the cells, the same everywhere", {"type": values.shard}),
+    "all": (None, "run every table on all graphs that are on this machine", _FLAG),
+    "shard": ("I/N", "the I-th of N parts of the cells, the same on every machine", {"type": values.shard}),
     "trials": (
         "N",
-        "points of a search, the defaults counted (default: %(default)s)",
+        "trials of a search, including the defaults (default: %(default)s)",
         {"type": values.positive, "default": Request.trials},
     ),
     "cap": (
         "X",
-        "core-seconds of a search, in those of FedAvg's defaults (default: %(default)g); 0: no cap",
+        "core-seconds of a search, in units of FedAvg's default run (default: %(default)g); 0: no cap",
         {"type": float, "default": Request.cap},
     ),
-    "workers": ("N", "processes (default: one a core; one on a GPU)", {"type": values.positive}),
+    "workers": ("N", "worker processes (default: one per core; one on a GPU)", {"type": values.positive}),
     "threads": ("N", "threads per process", {"type": values.positive, "default": 1}),
     "engine": (None, "process (default), ray, slurm, flower, in-process (to debug)", {"default": "process"}),
-    "slurm-config": ("FILE", "with --engine slurm: YAML of submitit's parameters", {"type": Path}),
-    "timeout": ("T", "a cell that takes longer, 90s, 30m or 2h, has failed", {"type": values.duration}),
+    "slurm-config": ("FILE", "YAML file with submitit's parameters, for --engine slurm", {"type": Path}),
+    "timeout": ("T", "time after which a cell fails, such as 90s, 30m or 2h", {"type": values.duration}),
     "max-seconds": (
         "S",
-        "of records that took at most S seconds",
+        "only records whose run took at most S seconds",
         {"type": values.duration, "default": math.inf},
     ),
-    "by": ("NAME", "append records without a difference, with your name, to verified.jsonl", {}),
+    "by": ("NAME", "append records without a difference to verified.jsonl, with your name", {}),
     "hours": (
         "H",
-        "begin no run after H hours; 0 writes the page alone",
+        "start no run after H hours; 0 only writes the page",
         {"type": float, "default": math.inf},
     ),
-    "rerun": (None, "run again what has a record", _FLAG),
-    "pdb": (None, "debug a cell where it raises (in this process)", _FLAG),
-    "dry-run": (None, "list what would run, and run nothing", _FLAG),
+    "rerun": (None, "run cells again that have a record", _FLAG),
+    "pdb": (None, "open the debugger where a cell raises (in this process)", _FLAG),
+    "dry-run": (None, "list the cells that would run, and run nothing", _FLAG),
     "trust": (None, "run the .py files that a table or a record names", _FLAG),
     "results": ("DIR", "results folder", {"type": Path, "default": Path("results")}),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
-    "save": ("WHAT", "predictions, model, embeddings of every cell, in RESULTS/saved", _SEVERAL),
-    "checkpoint": ("T", "seconds between a cell's checkpoints (default: 10m); 0 for none", _INTERVAL),
-    "format": (None, "of standard output", {"choices": ("table", "json"), "default": "table"}),
-    "wide": (None, "every column, also where a terminal is narrower", _FLAG),
+    "save": ("WHAT", "save predictions, model or embeddings of every cell to RESULTS/saved", _SEVERAL),
+    "checkpoint": ("T", "time between checkpoints of a cell (default: 10m); 0 for none", _INTERVAL),
+    "format": (None, "format of standard output", {"choices": ("table", "json"), "default": "table"}),
+    "wide": (None, "show every column, even in a narrow terminal", _FLAG),
     "open": (None, "open the site in the browser", _FLAG),
-    "rows": ("NAME", "default: method", {"default": "method"}),
-    "columns": ("NAME", "default: dataset", {"default": "dataset"}),
-    "against": ("NAME", "a row: a column says how far each is above it", {"default": ""}),
-    "title": ("NAME=TITLE", "of a row or column: 'fedprox[mu=0.1]=FedProx'", _TITLES),
+    "rows": ("NAME", "setting or option of the rows (default: method)", {"default": "method"}),
+    "columns": ("NAME", "setting or option of the columns (default: dataset)", {"default": "dataset"}),
+    "against": ("NAME", "a row; a further column gives each row's difference from it", {"default": ""}),
+    "title": ("NAME=TITLE", "title of a row or column: 'fedprox[mu=0.1]=FedProx'", _TITLES),
 }
 """Option without its dashes → how it is parsed."""
 ARGUMENTS: dict[str, _Option] = {
-    "name": ("METHOD", "a method, to see its options", {"nargs": "?"}),
-    "subject": ("METHOD", "a name, or the path of a .py file; options in brackets", {"nargs": "+"}),
+    "name": ("METHOD", "a method, to print its options", {"nargs": "?"}),
+    "subject": ("METHOD", "a name or the path of a .py file, with options in brackets", {"nargs": "+"}),
     "file": ("FILE", "the file to write", {"type": Path}),
-    "count": ("N", "how many records; or a bundle, all of whose are run", {"type": values.bundle}),
+    "count": ("N", "number of records, or a bundle whose records are all run", {"type": values.bundle}),
     "edit": (
         "forget|pack",
-        "forget takes records out, with what their cells left beside them; pack compresses all records",
+        "forget removes records, and their cells' files and logs; pack compresses all records",
         {"choices": ("forget", "pack")},
     ),
-    "create": ("create", "an app that runs one cell, a data file for each client", {"choices": ("create",)}),
+    "create": ("create", "app for one cell, with a data file for each client", {"choices": ("create",)}),
     "folder": ("DIR", "a new or empty folder", {"type": Path}),
-    "key": ("KEY", "to forget, as --dry-run shows it", {"nargs": "*"}),
+    "key": ("KEY", "key of a record to forget, as --dry-run prints it", {"nargs": "*"}),
 }
 """Positional argument → how it is parsed."""
 CHOICE = (*FILTERS, "seeds")
@@ -132,17 +132,17 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         (*FILTERS, *SETTING, *_SEARCH, *ENGINE, *FOLDERS, *_FORMAT, "trust"),
     ),
     "arena": (
-        "tune every method alike, rank them on fresh draws, write arena.md",
+        "tune every method with the same budget, rank them on fresh draws, write arena.md",
         ("dataset", "partition", "method", "hours", *SETTING, *_SEARCH, *ENGINE, *FOLDERS),
     ),
     "show": ("show the leaderboards of stored records and run nothing", (*CHOICE, *FOLDERS, *_FORMAT)),
-    "report": ("remake every page of the results folder", ("table", "open", *FOLDERS)),
+    "report": ("rewrite every page of the results folder", ("table", "open", *FOLDERS)),
     "export": (
         "write a table of the records (.tex, .md, .csv, .parquet) or curves.pdf, cost.pdf, ranks.pdf",
         ("file", *CHOICE, "rows", "columns", "against", "title", *FOLDERS),
     ),
     "bundle": (
-        "put records, tables and the files behind them in one .zip, to be verified",
+        "put records, tables and the files that they need in one .zip, for verification",
         ("file", "table", *FOLDERS),
     ),
     "verify": (
@@ -155,7 +155,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "records": ("edit stored records", ("edit", "key", *FOLDERS)),
     "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
-    "study": ("what maintainers run: peers, authors", ()),
+    "study": ("comparisons that maintainers run: peers, authors", ()),
 }
 """Command → its help, and its options and arguments."""
 OF_THEIR_OWN = ("data", "study")
@@ -222,7 +222,7 @@ class _Version(argparse.Action):
         try:
             print(f"fedsub-bench {version('fedsub-bench')}")
         except PackageNotFoundError:
-            print("fedsub-bench, not installed: run from its sources")
+            print("fedsub-bench, not installed (running from the source tree)")
         parser.exit()
 
 
@@ -250,7 +250,7 @@ def make_parser() -> Parser:
         prog="benchmark",
         description="Run subgraph federated learning benchmarks and compare them with published tables.",
         epilog="Without a command it runs: `--dataset cora --method fedavg` is `run --dataset cora --method "
-        "fedavg`, and `run --help` lists those options. Filters take several values, separated by spaces "
+        "fedavg`, and `run --help` lists its options. Filters take several values, separated by spaces "
         "or commas. Names may carry options: 'fedprox[mu=0.1]', 'community[nodes=2000]'.",
     )
     parser.add_argument("--version", help="print the version", action=_Version, nargs=0)
@@ -289,7 +289,7 @@ def request_of(parser: Parser, options: argparse.Namespace) -> Request:
         if (value := getattr(options, name, None)) is None:
             continue
         if same := [text for text in settings if text.partition("=")[0].strip() == name]:
-            parser.error(f"--{name} {value} and --set {same[0]} both set {name}: give one of them")
+            parser.error(f"--{name} {value} and --set {same[0]} both set {name}: give only one")
         settings += (f"{name}={value}",)
     if found.get("pdb"):
         found["engine"] = "in-process"
@@ -308,5 +308,5 @@ def _items(parser: Parser, name: str, given: Sequence[str]) -> tuple[str, ...]:
     would select everything."""
     items = tuple(item for value in given for item in values.split_list(value))
     if given and not items:
-        parser.error(f"--{name} names nothing: give it a value or leave it out")
+        parser.error(f"--{name} is empty: give a value or leave it out")
     return items

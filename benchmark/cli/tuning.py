@@ -45,7 +45,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
             limit = found.caps[outcome.search.base.block]
             say(
                 f"{outcome.title}: {outcome.left_out} of {request.trials} trials did not fit into "
-                f"{limit:.0f} core-seconds ({request.cap:g} times what FedAvg takes by default); --cap "
+                f"{limit:.0f} core-seconds ({request.cap:g} times FedAvg's default run); --cap "
                 "raises it"
             )
         for row in outcome.rows:
@@ -96,7 +96,7 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
         if time.monotonic() < until:
             execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
     if not (pages := write_arena(request, searches, asked, ran)):
-        raise UserError("no block is finished: give the arena more --hours")
+        raise UserError("no block is finished: raise --hours")
     print(*pages, sep="\n")
     return 0
 

@@ -36,7 +36,7 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
         wanted = "a count, or a list of whole numbers and of ranges such as 3-9"
         raise ValueError(f"--seeds takes {wanted}, not {' '.join(values)!r}")
     if max(len(end) for ends in ranges for end in ends) > len(str(LARGEST_SEED)):
-        raise ValueError("--seeds takes numbers of at most nine digits")
+        raise ValueError("--seeds takes numbers with at most nine digits")
     if len(items) == 1 and items[0].isdecimal() and "," not in values[0]:
         if not 1 <= int(items[0]) <= MOST_SEEDS:
             raise ValueError(f"--seeds takes a count from 1 to {MOST_SEEDS}: 1 is seed 0, and '3,' is seed 3")

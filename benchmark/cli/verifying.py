@@ -78,12 +78,12 @@ def _run_again(
         unlike += not comparison.alike
         if not comparison.differences:
             checked.append(comparison.record)
-    summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} to the digit"
+    summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} equal to the digit"
     if unlike:
         summary += (
-            f"; of {unlike} made elsewhere or by earlier code scores may move {SCORE_TOLERANCE:g} points"
+            f"; scores of {unlike} from other machines or code may differ by {SCORE_TOLERANCE:g} points"
         )
-    say(f"{summary}; here on {processor()}")
+    say(f"{summary}; run on {processor()}")
     for reason, many in (+passed_over).items():
-        say(f"passed over: {many} {reason}")
+        say(f"skipped: {many} {reason}")
     return int(bool(found or passed_over[CHANGED])), checked

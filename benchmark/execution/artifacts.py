@@ -111,7 +111,7 @@ def _embedding(method: FederatedMethod) -> Tensor:
         output = method.predict()
     finally:
         del vars(backbone)["classify"]
-    outputs = "its outputs are not those of its network's classifier"
+    outputs = "its outputs do not come from one call of its network's classifier"
     if len(read) != 1:
         raise UserError(outputs)
     inputs, embedding, parameters, logits = read[0]

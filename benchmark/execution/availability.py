@@ -22,7 +22,7 @@ def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], l
         if graphs.is_available(dataset):
             continue
         if not download:
-            reasons[dataset] = f"its data is not here: {graphs.how_to_get(dataset)}"
+            reasons[dataset] = f"its data is missing: {graphs.how_to_get(dataset)}"
             continue
         try:
             # Fetched before workers start: they would all fetch the same file.

@@ -77,9 +77,9 @@ class Checkpoints:
                 try:
                     check(_read(path_of(self.results, cell.key))["stamp"], stamp(cell), PLACE)
                 except CheckpointError as error:
-                    yield f"{cell.title}: its checkpoint is of no use, {error}: it starts anew"
+                    yield f"{cell.title}: its checkpoint cannot be used ({error}); it starts from round 1"
                 else:
-                    yield f"{cell.title}: goes on from its checkpoint"
+                    yield f"{cell.title}: continues from its checkpoint"
 
 
 class CellCheckpoint:
@@ -101,7 +101,7 @@ class CellCheckpoint:
             check(found["stamp"], self._stamp)
             state.load(found["state"])
         except CheckpointError as error:
-            raise CheckpointError(f"cannot go on from {self._path}: {error}") from error
+            raise CheckpointError(f"cannot continue from {self._path}: {error}") from error
         self._due = time.monotonic() + self._every
 
     def after_round(self, state: State) -> None:
@@ -116,7 +116,7 @@ class CellCheckpoint:
                 stream.write(content.getbuffer())
         except (OSError, UserError) as error:
             if not self._has_warned:
-                warnings.warn(f"cannot keep the checkpoint {self._path}: {error}", stacklevel=2)
+                warnings.warn(f"cannot write the checkpoint {self._path}: {error}", stacklevel=2)
             self._has_warned = True
         self._due = time.monotonic() + self._every
 
@@ -148,11 +148,11 @@ def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> No
     """Compare a stamp with the present one, except for `unknown` entries. Raises CheckpointError naming the
     first entry that differs."""
     if not isinstance(found, dict):
-        raise CheckpointError("it is no checkpoint")
+        raise CheckpointError("it is not a checkpoint")
     for name, value in now.items():
         if name not in unknown and found.get(name) != value:
             here = "" if name in ("cell", "code", "plug-in") else f" ({found.get(name)}, here {value})"
-            raise CheckpointError(f"it was made with another {name}{here}")
+            raise CheckpointError(f"it was made with a different {name}{here}")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = memoryview(path.read_bytes())
         if hashlib.blake2b(content[CHECKSUM:]).digest() != content[:CHECKSUM]:
-            raise CheckpointError("it is damaged: its checksum is another")
+            raise CheckpointError("it is damaged: its checksum does not match")
         found = torch.load(io.BytesIO(content[CHECKSUM:]), weights_only=True)
     except CheckpointError:
         raise
@@ -169,7 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
         said = " ".join(str(error).split())[:200]
         raise CheckpointError(f"it cannot be read ({type(error).__name__}: {said})") from error
     if not isinstance(found, dict) or not {"stamp", "state"} <= found.keys():
-        raise CheckpointError("it is no checkpoint")
+        raise CheckpointError("it is not a checkpoint")
     return found
 
 

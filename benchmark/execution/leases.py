@@ -137,7 +137,7 @@ class Leased:
         """Run a cell. Raises UserError if another process has begun it meanwhile."""
         with Leases(self.results) as leases:
             if not leases.claim(cell.key, self.submitter):
-                raise UserError("another process works on this cell: give the command again later")
+                raise UserError("another process is running this cell: repeat the command later")
             record = self.work(cell)
             # If it cannot be stored here, the submitter reports that.
             with suppress(UserError):

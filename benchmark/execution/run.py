@@ -152,7 +152,7 @@ def _warn_unsaved(request: Request, plan: Plan, records: Records, warn: Callable
         known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
         if count := sum(record.status == OK and saving.lacks(record) for record in known):
             kinds = ", ".join(saving.kinds)
-            warn(f"{count} finished cell{'s' * (count != 1)} lack some of {kinds}: --rerun makes them")
+            warn(f"{count} finished cell{'s' * (count != 1)} lack files of {kinds}: make them with --rerun")
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     try:
         outcome = train(method, on_round, checkpoint)
     except CheckpointError as error:
-        warnings.warn(f"{error}; the cell starts anew", stacklevel=2)
+        warnings.warn(f"{error}; the cell starts from round 1", stacklevel=2)
         method, outcome = make_method(), None
     if outcome is None:
         outcome = train(method, on_round, checkpoint)

@@ -53,8 +53,8 @@ FIRST_ROUNDS = 5
 """Last of the first rounds; some tables evaluate less often than that."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """Entries of the environment that must be equal for figures to be equal to the digit."""
-CHANGED = "of a user's files that have changed since"
-HANDED_OVER = "of an edited method, or of what was handed over from Python"
+CHANGED = "of user-supplied files that have changed since"
+HANDED_OVER = "of an edited method, or of objects passed from Python"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
 """Fields that may differ between two runs of one cell."""
 
@@ -82,7 +82,7 @@ def draw(
     if not every:
         of_them = f" of {', '.join(tables)}" if tables else ""
         other = "folder with --results or table with --table" if tables else "folder with --results"
-        raise UserError(f"{stored.folder} holds no records{of_them}: name another {other}")
+        raise UserError(f"{stored.folder} holds no records{of_them}: give another {other}")
     successes = [record for record in chosen(every) if record.status == OK]
     records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
@@ -105,8 +105,8 @@ def draw(
             found.append(record)
     if not found:
         reasons = "; ".join(f"{many} {reason}" for reason, many in (+hindered).most_common())
-        asked = f"no record that was asked for in {stored.folder}"
-        raise UserError(f"{asked} can be run again here: {reasons or 'there is none'}")
+        asked = f"no selected record in {stored.folder} can be run again here"
+        raise UserError(f"{asked}: {reasons or 'no successful record matches'}")
     return found
 
 
@@ -118,13 +118,13 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
         with user_objects(user_objects_of(cell)):
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
-                return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"
+                return f"on {cell.dataset}, which is not on this machine (python -m datasets fetch)"
             if files.digest(cell) != cell.files:
                 return CHANGED if cell.paths else HANDED_OVER
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:
-        return f"that cannot be made: {error}"
+        return f"that cannot be run: {error}"
     return ""
 
 

@@ -47,7 +47,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     stored = Records(results)
     records = stored.of_tables(tables)
     if not records:
-        raise UserError(f"{results} holds no records of {', '.join(tables) or 'any table'}: name others")
+        raise UserError(f"{results} holds no records of {', '.join(tables) or 'any table'}: give others")
     contents = {f"tables/{Path(each).name}": Path(each) for each in tables if each.endswith(".toml")}
     parts: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
@@ -57,7 +57,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
             continue
         found = paths_of(cell)
         if not found or not all(map(Path.exists, found.values())) or files.digest(cell) != cell.files:
-            missing[cell.files] = f"left out the files of {cell.title}, which are not as they were"
+            missing[cell.files] = f"left out the files of {cell.title}: they have changed since the run"
             continue
         parts[cell.files] = {}
         for part, place in found.items():
@@ -67,7 +67,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
             parts[cell.files][part] = f"{folder}/{place.resolve().relative_to(root)}"
             contents |= {f"{folder}/{each.relative_to(root)}": each for each in inside}
     if wrong := [name for name in contents if not _NAME.fullmatch(name)]:
-        raise UserError(f"a bundle cannot hold {contents[wrong[0]]}: rename it in letters and digits")
+        raise UserError(f"a bundle cannot hold {contents[wrong[0]]}: use only letters and digits in its name")
     with explained_to_user("write", path), TemporaryDirectory() as folder, written_atomically(path) as stream:
         copies = Records(Path(folder))
         for record in records:
@@ -97,7 +97,7 @@ def unpack(path: Path, folder: Path) -> Places:
             left = LARGEST
             for entry in archive.infolist():
                 if not _NAME.fullmatch(entry.filename):
-                    raise UserError(f"{path} is no bundle: it holds {entry.filename[:80]!r}")
+                    raise UserError(f"{path} is not a bundle: it holds {entry.filename[:80]!r}")
                 # The size that a header states may be wrong.
                 with archive.open(entry) as stream:
                     content = stream.read(left + 1)
@@ -109,10 +109,10 @@ def unpack(path: Path, folder: Path) -> Places:
                 target.write_bytes(content)
         manifest = parse_line((folder / MANIFEST).read_bytes()) or {}
     except (BadZipFile, NotImplementedError, RuntimeError, FileNotFoundError) as error:
-        raise UserError(f"{path} is no bundle: {error}") from error
+        raise UserError(f"{path} is not a bundle: {error}") from error
     parts = checked(f"parts in {path}", manifest.get("parts"), dict[str, dict[str, str]])
     if wrong := [name for found in parts.values() for name in found.values() if not _NAME.fullmatch(name)]:
-        raise UserError(f"{path} is no bundle: it names {wrong[0][:80]!r}")
+        raise UserError(f"{path} is not a bundle: it names {wrong[0][:80]!r}")
     return {digest: {part: folder / name for part, name in found.items()} for digest, found in parts.items()}
 
 

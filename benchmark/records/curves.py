@@ -137,7 +137,7 @@ class _Packed:
                     # Only columns of lists have offsets; a file with another column holds no curves.
                     _ = self._columns[name].offsets
         except (ArrowException, AttributeError, KeyError) as error:
-            raise UserError(f"{path} holds no curves: get the file again from a backup ({error})") from error
+            raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows

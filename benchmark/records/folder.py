@@ -195,15 +195,15 @@ def forget(results: Path, keys: Collection[str]) -> list[Record]:
     """
     held = {record.key: record for record in Records(results).every()}
     if not held:
-        raise UserError(f"{results} holds no records: name another folder with --results")
+        raise UserError(f"{results} holds no records: give another folder with --results")
     found: dict[str, Record] = {}
     for key in keys:
         same = [each for each in held if each.startswith(key)] if len(key) >= LEAST else []
         same = [key] if key in same else same
         if len(same) != 1:
             raise UserError(
-                f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give the"
-                f" whole of one that a dry run shows, or the first {LEAST} letters at least"
+                f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give a"
+                f" whole key from a dry run, or at least its first {LEAST} letters"
             )
         found[same[0]] = held[same[0]]
     for graph in {graph_of(record.cell) for record in found.values()}:

@@ -72,7 +72,7 @@ def check_curve(curve: Series) -> None:
     """Raises UserError for curves of different lengths, and for a test curve without rounds."""
     lengths = {len(values) for values in curve.values()}
     if len(lengths) > 1 or ("test" in curve and "round" not in curve):
-        raise UserError("every curve must have one value a round, and rounds beside it")
+        raise UserError("every curve must have one value per round, and the curve of rounds")
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Record:
         """Return the record as read back from its JSON. Raises UserError if it cannot be read back."""
         values = parse_line(self.to_json().encode())
         if values is None:
-            raise UserError(f"the record of {self.key} cannot be read again: its text is not Unicode")
+            raise UserError(f"the record of {self.key} cannot be read back: its text is not Unicode")
         return Record.of(cell_of(values), values)
 
     @classmethod
@@ -202,7 +202,7 @@ class Record:
         record of the cell.
         """
         if values.get("key") != cell.key:
-            raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
+            raise UserError(f"key {values.get('key')!r} does not match its cell, whose key is {cell.key}")
         _TABLE.check(values)
         found = {name: values[name] for name in _TYPES if name in values}
         status, where = found.pop("status", None), (found.pop("environment", {}), found.pop("commit", ""))

@@ -58,7 +58,7 @@ class StoreError(UserError):
 
 
 explained_to_user = partial(
-    explained, fix="repair that or choose another folder with --results", error=StoreError
+    explained, fix="repair it or choose another folder with --results", error=StoreError
 )
 """`explained` for files in the results folder."""
 
@@ -123,7 +123,7 @@ class Store:
             packed = self._file.packed
             where = f"{packed} followed by {self.path.name}" if packed.exists() else self.path
             said.append(
-                f"{where}: no record can be read in line {numbers}: passed over; get the file again from "
+                f"{where}: skipped unreadable records in line {numbers}; restore the file from "
                 "a backup, or delete the line and run its cell again"
             )
         if self._lost:

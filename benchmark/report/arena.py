@@ -115,13 +115,13 @@ def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict
 def _limit(caps: Collection[float | None]) -> str:
     """Return the limit on the searches in words."""
     if None in caps:
-        return "a cap that is not on record"
+        return "an unrecorded cap"
     known = sorted(each or math.inf for each in caps if each is not None)
     if known[0] == math.inf:
         return "no cap on time"
     most = "no cap" if known[-1] == math.inf else f"{known[-1]:g}"
     span = " to ".join(dict.fromkeys((f"{known[0]:g}", most)))
-    return f"{span} times the core-seconds of FedAvg's defaults there"
+    return f"{span} times the core-seconds of FedAvg's default run on the block"
 
 
 def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:

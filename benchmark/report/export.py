@@ -70,21 +70,21 @@ class Table:
         if _sign(self.values):
             said.append(
                 f"Bold: the {'highest' if _sign(self.values) > 0 else 'lowest'} mean of a "
-                f"{'row' if self.across else 'column'} among what was run alike{self._further}, and every "
-                "mean that cannot be told from it (paired one-sided t test over the seeds of both, each with "
-                f"its own draw of clients and split; Holm's correction; level {LEVEL:g}): with few seeds "
-                f"little can be told apart, with fewer than {LEAST} nothing is bold."
+                f"{'row' if self.across else 'column'} among equal settings{self._further}, and every "
+                "mean that does not differ significantly. The test is a paired one-sided t test over common "
+                f"seeds, each with its own draw of clients and split (level {LEVEL:g}, Holm's correction). "
+                f"Few seeds separate few methods; with fewer than {LEAST} nothing is bold."
             )
         if self.ranked:
-            said.append("Mean rank: over the columns in which every row that was run alike has a figure.")
+            said.append("Mean rank: over the columns with a figure in every row of equal settings.")
         if not self.figures["rival"].all():
-            said.append("†: breaks privacy, and is no rival.")
+            said.append("†: breaks privacy, and is not compared.")
         return " ".join(said)
 
     @property
     def _further(self) -> str:
         several = self.across and any(map(competes, self.levels[1:]))
-        return " (also in rows that differ in nothing but what belongs to a method)" if several else ""
+        return " (also in rows that differ only in settings of a method)" if several else ""
 
     @property
     def across(self) -> bool:
@@ -148,7 +148,7 @@ def make_table(
     """
     results = Results(results.successes)
     if not results.records:
-        raise UserError("there is no result to export: name the folder and the tables of records that exist")
+        raise UserError("there is no result to export: give a results folder and tables that have records")
     found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
     of_methods = "method" in (rows, columns)
@@ -237,7 +237,7 @@ def _draw(results: Results, path: Path) -> Path:
     """Write the plot that the file's name says. Raises UserError for another name."""
     if path.stem not in KINDS:
         raise UserError(
-            f"cannot draw {path}: call the file {' or '.join(f'{kind}{path.suffix}' for kind in KINDS)}"
+            f"cannot draw {path}: its name must be {' or '.join(f'{kind}{path.suffix}' for kind in KINDS)}"
         )
     content = io.BytesIO()
     figure = results.plot(path.stem).get_figure(root=True)

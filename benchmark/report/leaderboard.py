@@ -48,7 +48,7 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
         said = [*notes, verdicts_in_words(protocol, rows)]
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
-        said.append(f"Failed cells: {failures} (their records in `runs/` say why).")
+        said.append(f"Failed cells: {failures} (their records in `runs/` give the reason).")
     return said
 
 
@@ -120,8 +120,8 @@ def _epsilon(row: Row) -> str | None:
     averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
     delta = row.cell.schedule.privacy_delta
     return (
-        f"{row_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
-        f"averaged models alone, {server:.2f} against the server, for δ = {delta:g}."
+        f"{row_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against anyone who sees only "
+        f"the averaged models, {server:.2f} against the server, for δ = {delta:g}."
     )
 
 
@@ -149,7 +149,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
     own = [word for _, figure, word in judged if figure.source == protocol.own_table]
     theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
-    counted = f"Against print alone, of the {len(judged)} figure{'s' * (len(judged) > 1)} measured here "
+    counted = f"Against print only, of the {len(judged)} figure{'s' * (len(judged) > 1)} measured here "
     grid = {*grid_points(protocol)}
     if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
         theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"
@@ -169,7 +169,7 @@ LEGEND = (
     "A cell: measured mean ± standard deviation over seeds (the best in bold), then the authors' code on the "
     "same clients and the printed figure, each with its verdict. = marks runs that did nothing beyond "
     "FedAvg, all or some of them. How it is judged: "
-    "[reproduction.md](../reproduction.md). Costs, gains and what was run with other settings: `fedsub show` "
+    "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
 
@@ -202,7 +202,7 @@ def markdown(
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
     said = remarks(leaderboard)
     if aside := len(leaderboard.rows) - len(rows):
-        said.append(f"{aside} rows with other settings stand beside these.")
+        said.append(f"{aside} rows with other settings are not on this page.")
     if has_notes:
         said.append(f"[Notes](../notes/{protocol.name}.md)")
     return "\n\n".join([*filter(None, parts), "\n".join(f"- {each}" for each in said)]) + "\n"

@@ -56,7 +56,7 @@ def print_leaderboard(
             table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
         console.print(table)
     if missing:
-        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
+        console.print(f"Left out for lack of space: {', '.join(missing)}; --wide shows all.", markup=False)
     first = _by_authors(leaderboard, theirs)
     for line in (*first, *footnotes(rows), *_causes(leaderboard), verdicts_in_words(protocol, rows)):
         console.print(line, markup=False, highlight=False)

@@ -64,11 +64,11 @@ class _Memory:
         try:
             kept = parse_line(self._path.read_bytes()) or {}
             if kept.get("checksum") != _checksum(kept["sources"], kept["answers"]):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
         except FileNotFoundError:
             raise
         except (OSError, KeyError, ValueError, RecursionError) as error:
-            logger.warning("cached file %s is unreadable (%s): asking again", self._path, error)
+            logger.warning("cached file %s is unreadable (%s): computing it again", self._path, error)
             return {}
         answers: dict[str, Any] = kept["answers"]
         return answers if kept["sources"] == self._sources else {}

@@ -107,7 +107,7 @@ def _seen(value: Any, above: tuple[Any, ...]) -> str:
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, (FunctionType, type)):
         raise UserError(
-            f"{above[0].__name__ if above else 'what was given'} cannot be identified: it holds a "
+            f"{above[0].__name__ if above else 'the given object'} cannot be identified: it holds a "
             f"{type(value).__name__}; pass a function or class, with plain values or arrays as arguments"
         )
     if value in above:

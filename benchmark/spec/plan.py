@@ -90,7 +90,7 @@ def load_protocols(tables: Iterable[str]) -> list[Protocol]:
     for table in tables:
         protocol = load_protocol(table)
         if found.setdefault(protocol.name, protocol) != protocol:
-            raise UserError(f"two tables are called {protocol.name}: give the file of one another name")
+            raise UserError(f"two tables are called {protocol.name}: rename the file of one")
     return [*found.values()]
 
 
@@ -136,7 +136,7 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
             else:
                 unasked += 1
         if unasked:
-            skipped[Skip(f"{unasked} rows of {protocol.name}", "name --seeds to run them")] = None
+            skipped[Skip(f"{unasked} rows of {protocol.name}", "give --seeds to run them")] = None
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
     _check_effects(grid[0], rows)
@@ -399,13 +399,13 @@ def _cells(
         if not runs_with(info.backbones, backbone):
             yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")
         elif task not in info.tasks:
-            yield Skip(f"{variant.name} on {task}", f"it does {', '.join(info.tasks)}")
+            yield Skip(f"{variant.name} on {task}", f"it supports {', '.join(info.tasks)}")
         else:
             options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
             idle = known.unused_options(variant.name, options, backbone)
             able = [name for name in request.backbone if runs_with(info.backbones, name)]
             if "backbone" in idle and able and backbone != able[0]:
-                yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
+                yield Skip(f"{variant.text} with {backbone}", "it has its own network and runs once")
                 continue
             asked = variant.given if not variant.in_grid else ()
             if vain := [name for name in asked if name in options and name in idle]:

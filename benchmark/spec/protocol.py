@@ -244,7 +244,7 @@ def load_protocol(name: str) -> Protocol:
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.stem in names():
         if path.resolve().parent != FOLDER.resolve():
-            raise ProtocolError(f"{name}: the benchmark has a table {path.stem}: give the file another name")
+            raise ProtocolError(f"{name}: the benchmark already has a table {path.stem}: rename the file")
     elif not name.endswith(".toml"):
         raise unknown("table", name, names())
     return parse_protocol(path.stem, _with_base(read_toml(path, ProtocolError), {path.stem}))

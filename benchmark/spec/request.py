@@ -67,14 +67,14 @@ class Request:
         if len(self.seeds) > MOST_SEEDS or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
             raise UserError(f"seeds must be at most {MOST_SEEDS} numbers from 0 to {LARGEST_SEED}")
         if not isinstance(self.checkpoint, Real) or not self.checkpoint >= 0:
-            raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {self.checkpoint!r}")
+            raise UserError(f"checkpoint must be seconds, or 0 for no checkpoint, not {self.checkpoint!r}")
         if not isinstance(self.cap, Real) or not self.cap >= 0:
-            raise UserError(f"cap must be a number of FedAvg's searches, or 0 for none, not {self.cap!r}")
+            raise UserError(f"cap must be a number of FedAvg's default runs, or 0, not {self.cap!r}")
         check_choice("engine", self.engine, ENGINES)
         for kind in self.save:
             check_choice("thing to save", kind, KINDS)
         if self.all and self.table:
-            raise UserError("--all runs every table: leave out --all or --table")
+            raise UserError("--all already runs every table: leave out --all or --table")
         if self.timeout is not None and self.engine == "in-process":
             raise UserError("the in-process engine cannot stop a cell: use --timeout with another --engine")
         if self.slurm_config is not None and self.engine != "slurm":

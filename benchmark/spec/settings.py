@@ -43,7 +43,7 @@ USUAL = {
     **dict.fromkeys(("epochs", "local_steps", "num_epochs"), "local_epochs"),
     **dict.fromkeys(("num_rounds", "n_rounds", "comm_rounds", "communication_rounds"), "rounds"),
     **dict.fromkeys(("hidden_dim", "hidden_size", "hid_dim", "hidden_channels"), "hidden"),
-    **dict.fromkeys(("num_layers", "layers"), "hidden, one width a layer (hidden=64,64)"),
+    **dict.fromkeys(("num_layers", "layers"), "hidden, one width per layer (hidden=64,64)"),
     **dict.fromkeys(("optim", "optimizer"), "optimiser"),
     **dict.fromkeys(("num_clients", "n_clients"), "clients"),
     **dict.fromkeys(("seed", "random_state", "num_seeds", "runs"), "seeds"),
@@ -70,7 +70,7 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
     if name in _BESIDE:
         where = " or in [grid] of a table" if name in _AXES else ""
-        return UserError(f"{name} is no setting: give it by --{name}{where}")
+        return UserError(f"{name} is not a setting: give it with --{name}{where}")
     return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 
 

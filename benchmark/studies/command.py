@@ -16,14 +16,14 @@ def make_parser() -> Parser:
     """The parser of `study`."""
     parser = Parser(prog="benchmark study", description="What maintainers run.")
     commands = parser.add_subparsers(dest="study", required=True, metavar="STUDY", parser_class=Parser)
-    peers = commands.add_parser("peers", help="time this suite and openfgl-lib, interleaved")
-    pairs = "blocks of rounds of each (default: 5)"
+    peers = commands.add_parser("peers", help="time this suite and openfgl-lib in alternating blocks")
+    pairs = "timed blocks of rounds of each suite (default: 5)"
     peers.add_argument("--pairs", metavar="N", help=pairs, type=values.positive, default=5)
-    authors = commands.add_parser("authors", help="run public code on our clients (docs/authors.md)")
+    authors = commands.add_parser("authors", help="run authors' public code on our clients (docs/authors.md)")
     authors.add_argument("codes", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct", nargs="+")
     authors.add_options(SETTING)
     for study, variable in ((peers, "FEDSUB_PEER_PYTHON"), (authors, "FEDSUB_AUTHORS_PYTHON")):
-        study.add_argument("--python", metavar="FILE", help=f"interpreter for it ({variable})", type=Path)
+        study.add_argument("--python", metavar="FILE", help=f"its Python interpreter ({variable})", type=Path)
         study.add_options((*CHOICE, *FOLDERS, "rerun", "dry-run"))
     return parser
 

@@ -76,7 +76,7 @@ class Worker:
         code = self.process.wait()
         self.errors.seek(0)
         last = (self.errors.read().strip() or "no message").splitlines()[-1]
-        return f"died of signal {-code}" if code < 0 else f"ended with exit code {code}: {last}"
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}: {last}"
 
     def __enter__(self) -> Worker:
         return self

@@ -114,15 +114,13 @@ def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
         pairs = [(node, client) for client, nodes in enumerate(given) for node in nodes]
         given, count = dict(pairs), len(pairs)
         if count > len(given):
-            raise UserError(
-                "a node is in two of the sets: for clients that overlap give a datasets.Partition"
-            )
+            raise UserError("a node is in two of the sets: for overlapping clients give a datasets.Partition")
     if isinstance(given, Mapping):
         nodes = range(len(given)) if names is None else names
         if len(nodes) != len(given) or any(node not in given for node in nodes):
             raise UserError(
                 f"the partition's {len(given)} nodes are not the graph's: give a client for each, by the "
-                "names in a networkx graph, else by numbers from 0"
+                "node's name in a networkx graph, else by number from 0"
             )
         given = [given[node] for node in nodes]
     array = np.asarray(given)
@@ -132,7 +130,7 @@ def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
     if array.ndim != 1 or not whole:
         raise UserError(
             f"a partition cannot be a {type(given).__name__} of shape {array.shape} of {array.dtype}: give a "
-            "scheme's name, a function, or the client of every node in whole numbers, as np.array([0, 0, 1])"
+            "scheme's name, a function, or the client of every node as in np.array([0, 0, 1])"
         )
     return array.astype(np.int64)
 
@@ -155,8 +153,8 @@ def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.nd
         return assignment
     if lost := sorted(set(assignment.tolist()) - set(assignment[component].tolist()) - {-1}):
         raise UserError(
-            f"all nodes of client {lost[0]} in {called} lie outside the largest component of {dataset.name},"
-            " which alone is used: set largest_component=false or leave the client out"
+            f"client {lost[0]} in {called} has no node in the largest component of {dataset.name}, and other"
+            " nodes are not used: set largest_component=false or leave the client out"
         )
     return assignment[component]
 
@@ -179,13 +177,13 @@ def as_partition(
     elif isinstance(result, (list, tuple)) and result and all(map(np.isscalar, result)):
         result = np.asarray(result)
     if not isinstance(result, Iterable):
-        raise UserError(f"{scheme} gives a {type(result).__name__}: give one client per node, as an array")
+        raise UserError(f"{scheme} returns a {type(result).__name__}: return an array with a client per node")
     if isinstance(result, np.ndarray) and (result.ndim != 1 or result.dtype != object):
         groups = group(_checked_assignment(scheme, result, nodes, clients), clients)
     else:
         groups = [np.sort(_integers(scheme, part)) for part in result]
     if len(groups) != clients:
-        raise UserError(f"{scheme} holds {len(groups)} clients, not {clients}: ask for {len(groups)} clients")
+        raise UserError(f"{scheme} has {len(groups)} clients, not {clients}: ask for {len(groups)} clients")
     for client, part in enumerate(groups):
         if not len(part):
             raise UserError(
@@ -193,7 +191,7 @@ def as_partition(
             )
         if int(part[0]) < 0 or int(part[-1]) >= nodes:
             raise UserError(
-                f"{scheme} gives client {client} a node outside 0…{nodes - 1}: give clients of this graph"
+                f"{scheme} gives client {client} a node outside 0…{nodes - 1}: give nodes of this graph"
             )
         if (part[1:] == part[:-1]).any():
             raise UserError(f"{scheme} gives client {client} the same node twice: list each node once")
@@ -219,7 +217,7 @@ def _checked_edges(scheme: str, edges: np.ndarray, nodes: int) -> np.ndarray:
     edges = np.asarray(edges)
     if edges.ndim != 2 or len(edges) != 2 or not np.issubdtype(edges.dtype, np.integer):
         raise UserError(
-            f"{scheme} adds edges as {edges.dtype} of shape {edges.shape}: give two rows of node ids"
+            f"{scheme} adds edges of type {edges.dtype}, shape {edges.shape}: give two rows of node ids"
         )
     if edges.size and (edges.min() < 0 or edges.max() >= nodes or (edges[0] == edges[1]).any()):
         raise UserError(f"{scheme} adds an edge that does not join two of the nodes 0…{nodes - 1}")

@@ -57,7 +57,7 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
             text = found.read_text().replace(",", "\n")
             return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=1)
         if found.suffix not in (".npy", ".npz"):
-            raise UserError(f"cannot tell how to read {found}: give a .npy, .npz, .csv or .txt file")
+            raise UserError(f"cannot read {found}: its name must end in .npy, .npz, .csv or .txt")
         if found.suffix == ".npy":
             with found.open("rb") as stream:
                 # np.load would open a zip file with this ending, of any size.
@@ -75,7 +75,7 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
 
 
 def _unreadable(path: Path, cause: str) -> UserError:
-    return UserError(f"cannot read the partition in {path} ({cause}): write the file anew")
+    return UserError(f"cannot read the partition in {path} ({cause}): write the file again")
 
 
 def _from_archive(content: NpzReader, key: str) -> np.ndarray | list[np.ndarray]:
@@ -87,7 +87,7 @@ def _from_archive(content: NpzReader, key: str) -> np.ndarray | list[np.ndarray]
     if f"{key}_nodes" in members and f"{key}_sizes" in members:
         nodes, sizes = content[f"{key}_nodes"], content[f"{key}_sizes"]
         if any(part.ndim != 1 or part.dtype.kind not in "iu" or not len(part) for part in (nodes, sizes)):
-            raise UserError(f"{key}_nodes and {key}_sizes in {path} must be lists of integers: write them so")
+            raise UserError(f"{key}_nodes and {key}_sizes in {path} must be lists of integers")
         # Each size is bounded first, so that the sum cannot wrap around.
         if int(sizes.min()) < 0 or int(sizes.max()) > len(nodes) or int(sizes.sum()) != len(nodes):
             raise UserError(

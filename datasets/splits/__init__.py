@@ -58,7 +58,7 @@ def make_split(
     if next(iter(inspect.signature(SCHEMES.find(spec.name)).parameters), "") == "dataset":
         given = dataset
     if given is None:
-        raise UserError(f"split {spec.name} needs the dataset, not its labels alone: give make_split that")
+        raise UserError(f"split {spec.name} needs more than labels: give make_split the dataset")
     drawn = SCHEMES.call(spec.name, given, partition, stream(seed, purpose), **options)
     roles = checked_roles(spec.name, drawn, len(partition.origin))
     roles = np.where(unlabelled[partition.origin], UNUSED, roles)

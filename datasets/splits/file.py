@@ -48,14 +48,14 @@ def split(
         if not error.reason:
             raise
         # The error's advice to fetch the file again does not fit a user's own file.
-        raise UserError(f"cannot read the split in {found} ({error.reason}): write it anew") from error
+        raise UserError(f"cannot read the split in {found} ({error.reason}): write it again") from error
     if masks.sum(axis=0).max(initial=0) > 1:
         node = int(masks.sum(axis=0).argmax())
         raise UserError(
-            f"the split in {found} gives node {node} two roles: leave it in one of {', '.join(ROLES)}"
+            f"the split in {found} gives node {node} two roles: give it one of {', '.join(ROLES)}"
         )
     if single and index:
-        raise UserError(f"the split in {found} is the only one there: index must be 0, not {index}")
+        raise UserError(f"{found} holds only one split: index must be 0, not {index}")
     return as_roles(masks)[partition.origin]
 
 
@@ -79,11 +79,11 @@ def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.nda
     if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < len(within))):
         mask[stored.astype(np.int64)] = True
         return mask[within]
-    fix = "write it so, a mask as bool"
+    fix = "write such a list, or a mask of bool"
     if component is not None:
         fix += (
-            f", or of the {len(component)} nodes of the graph, of which its largest component has {nodes}, or"
-            " set largest_component=false"
+            f", for the {nodes} nodes of the largest component or all {len(component)} of the graph, or set"
+            " largest_component=false"
         )
     raise UserError(
         f"{role} in {content.path} is neither a mask of {nodes} nodes nor a list of their ids"

@@ -34,8 +34,8 @@ def split(
             )
         else:
             came = info.loader in WITH_SPLITS
-            fix = f", or delete its archive, {info.name}.npz, which is then fetched anew" if came else ""
-        raise UserError(f"{dataset.name} came without an official split: take another split{fix}")
+            fix = f", or delete its archive, {info.name}.npz, which is then fetched again" if came else ""
+        raise UserError(f"{dataset.name} has no official split: use another split{fix}")
     splits = dataset.official.shape[1]
     if not 0 <= index < splits:
         raise UserError(f"{dataset.name} has {splits} official splits: index must be 0 to {splits - 1}")

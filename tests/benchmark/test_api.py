@@ -85,7 +85,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
             assert len(saved["output"]) == len(saved["role"])
     # The earlier runs have no embeddings, and this call does not run them again.
-    with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: --rerun makes them"):
+    with pytest.warns(UserWarning, match="2 finished cells lack files of embeddings: make them with --rerun"):
         run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
     assert all((folder_of(tmp_path, record.key) / "embeddings.npz").is_file() for record in found)
@@ -152,8 +152,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     [
         ({"seeds": 0}, "seeds must be a count"),
         ({"method": []}, "an empty list selects nothing"),
-        ({"save": "model"}, "save needs results"),
-        ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
+        ({"save": "model"}, "save needs a folder"),
+        ({"checkpoint": -3}, "checkpoint must be seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),
         ({"leavers": "7@1"}, "clients are numbered from 0 to 1"),
         ({"dataset": 7}, "a graph cannot be a int"),
@@ -182,7 +182,7 @@ def test_code_that_only_a_table_names_runs_where_it_is_trusted(tmp_path: Path) -
     plugin, table = write_method(tmp_path / "mine.py"), tmp_path / "mine.toml"
     table.write_text(f"extends = 'quick'\n[grid]\nmethod = [{str(plugin)!r}]\n")
     asked: dict[str, Any] = {"dataset": "community[nodes=60]", "rounds": 1, "seeds": 1, "progress": False}
-    with pytest.raises(UserError, match="runs only where you name the file or say --trust"):
+    with pytest.raises(UserError, match="runs only if you name the file or give --trust"):
         run(table=str(table), **asked)
     assert len(run(table=str(table), trust=True, **asked).records) == 1
     assert len(run(table=str(table), method=plugin, **asked).records) == 1

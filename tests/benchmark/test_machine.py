@@ -64,7 +64,7 @@ def test_a_commit_is_clean_only_where_git_says_so(repository: Path, monkeypatch:
 
 def test_a_gpu_that_is_not_there_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match="leave --device out"):
+    with pytest.raises(UserError, match="leave out --device"):
         check_device("cuda", "auto")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -69,7 +69,7 @@ def test_export_leaves_what_is_there(
     assert main(["export", SMALL]) == 0
     before = Path("community.npz").read_bytes()
     assert main(["export", "community[nodes=60]"]) == 2
-    assert "community.npz is there already: name another file with --output" in capsys.readouterr().err
+    assert "community.npz exists: give another file with --output" in capsys.readouterr().err
     assert main(["export", "./community.npz"]) == 2
     assert Path("community.npz").read_bytes() == before
     assert main(["export", "community[nodes=60]", "--output", "community.npz"]) == 0
@@ -79,9 +79,9 @@ def test_export_leaves_what_is_there(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["export", SMALL, "--output", "mine.txt"], "an archive's name ends in .npz"),
+        (["export", SMALL, "--output", "mine.txt"], "the file's name must end in .npz"),
         (["list", "--data", "/nowhere"], "the data folder /nowhere does not exist"),
-        (["partition", SMALL, "--output", "clients.txt"], "the file's name ends in .npy"),
+        (["partition", SMALL, "--output", "clients.txt"], "the file's name must end in .npy"),
         (["partition", SMALL, "--scheme", "random", "--seed", "-1"], "give a seed of at least 0"),
     ],
 )

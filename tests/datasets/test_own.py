@@ -155,7 +155,7 @@ def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
         ({"labels": torch.zeros(4, dtype=torch.int64)}, "every node a row of features and a label"),
         ({"features": torch.ones(5, 2, dtype=torch.float64)}, "float32"),
         ({"labels": torch.tensor([0, 1, 2, 1, 0])}, "from 0 to 1"),
-        ({"graph": dgl.graph(([0, 1], [1, 2]), num_nodes=5)}, "in one direction alone"),
+        ({"graph": dgl.graph(([0, 1], [1, 2]), num_nodes=5)}, "in one direction only"),
         ({"graph": dgl.graph(([0, 1, 1], [1, 0, 1]), num_nodes=5)}, "self-loops"),
         ({"graph": dgl.graph(([0, 1, 0, 1], [1, 0, 1, 0]), num_nodes=5)}, "more than once"),
     ],
@@ -296,7 +296,7 @@ def test_a_torch_that_might_run_code_reads_no_file(tmp_path: Path, monkeypatch: 
         ({"y": torch.tensor([0.5, 1, 1, 1, 1])}, "whole numbers"),
         ({"x": [[1], [1, 2], [1], [1], [1]]}, "features cannot be read as an array"),
         ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
-        ({"train_mask": TRAIN, "test_mask": TRAIN}, "its split gives a node two roles: mend the graph"),
+        ({"train_mask": TRAIN, "test_mask": TRAIN}, "its split gives a node two roles; correct the graph"),
     ],
 )
 def test_parts_that_do_not_fit_are_sentences(change: dict[str, object], said: str) -> None:
@@ -311,7 +311,7 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
 @pytest.mark.parametrize(
     ("nodes", "edges", "said"),
     [
-        (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "edges.csv has more fields than its first"),
+        (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "edges.csv has more fields than the first"),
         (NODES, "0,1\n1,2\n2,3\n", "edges.csv begins with an edge"),
         (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "first column of .*nodes.csv has no name"),
         (NODES.replace("f1", "y"), ENDS, "labels called y and label"),

@@ -109,8 +109,8 @@ def test_a_dataclass_with_postponed_annotations_works_in_every_kind(kind: str, t
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1\nx / 0", r"ZeroDivisionError: .*, own.py line 2\): mend"),
-        ("import sys\nsys.exit(3)", r"SystemExit: 3, own.py line 2\): mend"),
+        ("x = 1\nx / 0", r"ZeroDivisionError: .*, own.py line 2\): fix"),
+        ("import sys\nsys.exit(3)", r"SystemExit: 3, own.py line 2\): fix"),
         (b"\xff\xfe", r"cannot be imported \(SyntaxError"),
         (None, "check the path"),
     ],
@@ -159,7 +159,7 @@ def test_an_edited_file_is_read_again(tmp_path: Path):
 def test_an_entry_point_that_cannot_be_imported_is_one_sentence(kind: str, monkeypatch: pytest.MonkeyPatch):
     _, use, own_group = KINDS[kind]
     offer(monkeypatch, importlib.metadata.EntryPoint("theirs", "no_such_package:thing", own_group))
-    with pytest.raises(UserError, match=r"theirs cannot be imported from no_such_package:thing \(.*\): mend"):
+    with pytest.raises(UserError, match=r"theirs cannot be imported from no_such_package:thing \(.*\): fix"):
         use("theirs")
 
 
@@ -190,7 +190,7 @@ def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(
     [
         ("[0, 1]", r"int64 values of shape \(2,\): give one role for each of the 40 copies"),
         ("[7] * 40", "0 to train"),
-        ("1 / 0", r"fails \(ZeroDivisionError: .*, own.py line 2\): mend the plug-in"),
+        ("1 / 0", r"fails \(ZeroDivisionError: .*, own.py line 2\): fix the plug-in"),
     ],
 )
 def test_a_split_that_breaks_its_contract_is_one_sentence(tmp_path: Path, result: str, words: str):

@@ -120,7 +120,7 @@ def test_archive_by_path(folder: Path):
     [
         ("x = 1", "has no function load"),
         ("def load():\n    return 3", "returns int"),
-        ("def load():\n    return {}['a']", r"load\(\) of .* fails \(KeyError: 'a', mine.py line 2\): mend"),
+        ("def load():\n    return {}['a']", r"load\(\) of .* fails \(KeyError: 'a', mine.py line 2\): fix"),
         (
             "from fedsub.datasets import registry\ndef load():\n    return registry.load('coraa')",
             "^unknown dataset 'coraa'",

@@ -132,12 +132,12 @@ def test_the_official_split_follows_its_nodes():
         make_split(dataset, partition, "official[index=2]", 0)
     for name, said in (
         ("dots", "or give its nodes the masks train_mask, val_mask"),
-        ("coauthor_cs[binary=false]", "take another .*split$"),
+        ("coauthor_cs[binary=false]", "use another .*split$"),
         ("cora", r"or delete its archive, cora\.npz"),
     ):
-        with pytest.raises(UserError, match=f"came without an official split.*{said}"):
+        with pytest.raises(UserError, match=f"has no official split.*{said}"):
             make_split(replace(labelled(5), name=name), whole(5), "official", 0)
-    with pytest.raises(UserError, match="needs the dataset"):
+    with pytest.raises(UserError, match="needs more than labels"):
         make_split(dataset.labels, partition, "official", 0, 2)
 
 
@@ -178,8 +178,8 @@ def test_a_split_of_ids_is_the_split_of_their_masks(seed: int, share: float) -> 
         ({"train": np.array([0, 1]), "test": np.array([1])}, "gives node 1 two roles"),
         ({"train": np.array([0, 9]), "test": np.array([1])}, "neither a mask of 4 nodes nor a list"),
         ({"train": np.ones((2, 4), bool), "test": np.array([1])}, "index=7"),
-        ({"train": np.array([0])}, "the array 'test' is missing\\): write it anew"),
-        ({"train": np.array([0]), "test": np.array([1])}, "the only one there: index must be 0, not 7"),
+        ({"train": np.array([0])}, "the array 'test' is missing\\): write it again"),
+        ({"train": np.array([0]), "test": np.array([1])}, "holds only one split: index must be 0, not 7"),
     ],
 )
 def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, message):

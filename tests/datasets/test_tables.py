@@ -51,7 +51,7 @@ def test_separators_and_spaces(separator: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["txId", "uid", "name", "node_id", "account"])
 def test_ids_of_another_name_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"has a column '{name}' and none called id: name the column"):
+    with pytest.raises(UserError, match=f"has a column '{name}' and none called id: call the column"):
         write(tmp_path, identity=name)
 
 
@@ -60,7 +60,7 @@ def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("label,f1\n0,5\n1,6\n0,7\n")
     assert datasets.load(f"{tmp_path}/").undirected_edges == 2
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,8\n")
-    with pytest.raises(UserError, match=r"names the node 8, which .* lacks: name the column of .* ids id"):
+    with pytest.raises(UserError, match=r"names the node 8, which is not in .*: call the column"):
         datasets.load(f"{tmp_path}/")
 
 
@@ -107,7 +107,7 @@ def test_labels_as_people_write_them(
 
 @pytest.mark.parametrize("labels", [["1", "-1", "1", "-1"], ["fraud", "", "fraud", ""]])
 def test_one_class_alone_is_refused_where_others_are_read_as_none(labels: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"all labelled nodes of .* are of class {labels[0]}; -1 and none"):
+    with pytest.raises(UserError, match=f"all labelled nodes of .* are of class {labels[0]}. -1 and none"):
         write(tmp_path, labels=labels)
 
 
@@ -125,19 +125,19 @@ def test_lists_of_features_may_be_text(spelt: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"x": ["[1, 2]", "[1]", "[1, 2]", "[3, 4]"]}, "x must be numbers, and as many for every node"),
-        ({"feat": ["old", "young", "old", "old"], "f1": FEATURES}, "nodes without feat, as in row 0 .*'old'"),
-        ({"x": ["1,234", "1,5", "2,5", "3,5"]}, "nodes without x, as in row 0 .*'1,234'"),
+        ({"x": ["[1, 2]", "[1]", "[1, 2]", "[3, 4]"]}, "x must be numbers, the same number for every node"),
+        ({"feat": ["old", "young", "old", "old"], "f1": FEATURES}, "feat of .* in row 0 .*'old'"),
+        ({"x": ["1,234", "1,5", "2,5", "3,5"]}, "x of .* in row 0 .*'1,234'"),
         (
             {"f1": FEATURES, "sum": ["1,234", "2,000", "5", "1,100"]},
-            "sum of .* holds numbers such as '1,234'",
+            "sum of .* holds numbers written as '1,234'",
         ),
-        ({"f1": FEATURES, "sum": ["$3", "$4", "€5", "-$1"]}, r"sum of .* holds numbers such as '\$3'"),
+        ({"f1": FEATURES, "sum": ["$3", "$4", "€5", "-$1"]}, r"sum of .* holds numbers written as '\$3'"),
         (
             {"f1": FEATURES, "train": ["1", "0", "0", "0"], "test": ["0", "1", "0", "0"]},
             "columns train and test",
         ),
-        ({"f1": [*FEATURES[:3], "1e38"]}, "a feature is 1e.38, but training in single precision takes 1e.12"),
+        ({"f1": [*FEATURES[:3], "1e38"]}, "a feature is 1e.38, but the maximum .* is 1e.12"),
     ],
 )
 def test_features_that_cannot_be_read_as_meant_are_refused(

@@ -30,7 +30,7 @@ class Sender:
         figures = {name: getattr(done, name) for name in ("losses", "scores", "bytes", "seconds")}
         message = json.dumps([done.cell.key, done.round, done.rounds, figures]).encode()
         if len(message) > LARGEST:
-            raise ValueError(f"a round is told in {len(message)} bytes, of {LARGEST} that a pipe takes whole")
+            raise ValueError(f"the message of a round has {len(message)} bytes; the maximum is {LARGEST}")
         self.pipe.send_bytes(message)
 
 
@@ -51,7 +51,7 @@ def relayed(cells: Sequence[Cell], callbacks: Sequence[Callback]) -> Iterator[Se
                     for callback in callbacks:
                         callback(done)
             except Stop:
-                raised.append(UserError("a callback can stop cells of this process alone: give workers=1"))
+                raised.append(UserError("a callback can stop only cells of this process: set workers=1"))
             except Exception as error:
                 raised.append(error)
 

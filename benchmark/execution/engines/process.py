@@ -75,7 +75,7 @@ class ProcessPool:
                             team.remove(worker)
                             may_recover = worker.was_killed()
                             # This record is dropped after a first kill, because the cell is retried.
-                            record = failed(cell, worker.why_gone(" twice, once alone"))
+                            record = failed(cell, worker.why_gone(" twice, also without other cells"))
                         if may_recover and cell.key not in tried_again:
                             lost.append(cell)
                         elif record is not None:
@@ -128,7 +128,7 @@ def _wait_for(seconds: float) -> float:
 
 def overtime(timeout: float) -> str:
     """Return why a cell was stopped, in one sentence."""
-    return f"it was stopped after {timeout:g} s, the --timeout given"
+    return f"it was stopped after {timeout:g} s, its --timeout"
 
 
 class _Worker:
@@ -183,9 +183,9 @@ class _Worker:
         self._process.join()
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
-            return f"the worker process was killed{how_often}, most likely for want of memory"
+            return f"the worker process was killed{how_often}, most likely because memory ran out"
         if code < 0:
-            return f"the worker process died of signal {signal.Signals(-code).name}"
+            return f"the worker process was ended by signal {signal.Signals(-code).name}"
         return f"the worker process ended with exit code {code}"
 
     def stop(self) -> None:

@@ -80,7 +80,7 @@ class RayEngine:
                     if isinstance(error, ray.exceptions.LocalRayletDiedError) or not _largest(ray.nodes()):
                         raise UserError(
                             f"Ray has no node left; {len(pending) + 1} cells did not finish: start "
-                            "Ray again and give the same command"
+                            "Ray again and repeat the command"
                         ) from error
                     record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
                 if may_recover and not is_second:

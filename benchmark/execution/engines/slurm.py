@@ -101,7 +101,7 @@ class SlurmEngine:
                 return [executor.submit(work, cell) for cell in cells]
         except (AssertionError, NameError, OSError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
-                f"Slurm did not take the cells: {' '.join(str(error).split())}; check --slurm-config"
+                f"Slurm rejected the cells: {' '.join(str(error).split())}; check --slurm-config"
             ) from error
 
     def _needs(self, cells: list[Cell], times: int) -> dict[str, Any]:

@@ -46,8 +46,8 @@ outcome = "outcome.json"
 README = """\
 # {title}
 
-`clients/client-N.npz` holds the nodes, edges and labels of client N alone. Copy it to that client's machine,
-with nothing else of this folder. Each machine needs `pip install 'fedsub-bench[flower]'`.
+`clients/client-N.npz` holds only the nodes, edges and labels of client N. Copy it, and nothing else of this
+folder, to that client's machine. Each machine needs `pip install 'fedsub-bench[flower]'`.
 
 1. The server: `flower-superlink --insecure --host 0.0.0.0 --disable-runtime-dependency-installation`
 2. Client N: `flower-supernode --insecure --superlink SERVER:8000 --node-config
@@ -56,7 +56,7 @@ with nothing else of this folder. Each machine needs `pip install 'fedsub-bench[
    `insecure = true` in `$FLWR_HOME/config.toml`
 
 The server writes `outcome.json` to its working folder. `--insecure` sends everything in clear text, and lets
-anyone join. With certificates and keys, in place of it:
+anyone join. With certificates and keys, use these options instead:
 
 1. `--ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt --enable-supernode-auth`
 2. `--root-certificates ca.crt --auth-supernode-private-key client-N.key`, after the server's
@@ -90,7 +90,7 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     """
     check(cell)
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name a new folder")
+        raise UserError(f"{folder} is not empty: give a new folder")
     package = folder / PACKAGE
     package.mkdir(parents=True)
     for side in ("client", "server"):
@@ -127,6 +127,6 @@ def check(cell: Cell) -> None:
     if reason := registry.describe(cell.method).simulation_only:
         raise UserError(f"{title} runs as a simulation only, because {reason}")
     if cell.task.name != tasks.NodeClassification.name:
-        raise UserError(f"{cell.task} runs as a simulation only: its pairs are drawn over all clients")
+        raise UserError(f"{cell.task} runs as a simulation only: its node pairs are drawn over all clients")
     if (moment := cell.schedule.evaluate) in ("neighbour", "whole-graph"):
         raise UserError(f"evaluate={moment} runs as a simulation only: it scores with others' data or models")

@@ -147,7 +147,7 @@ def _outcome(target: Path, log: Path, patience: float) -> dict[str, Any]:
             time.sleep(1)
             raise UserError(f"the server failed: {_tail(log)}")
         time.sleep(0.2)
-    raise UserError(f"the federation gave no outcome within {patience:g} s: {_tail(log)}")
+    raise UserError(f"the federation gave no result within {patience:g} s: {_tail(log)}")
 
 
 def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:

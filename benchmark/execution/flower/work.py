@@ -24,7 +24,7 @@ def run(cell: Cell, **beside: Any) -> Record:
     Raises UserError if the cell cannot run as a federation.
     """
     if unknown := beside.keys() & {"save", "callbacks"}:
-        raise UserError(f"--engine flower has no {', '.join(sorted(unknown))}: leave it out")
+        raise UserError(f"--engine flower does not support {', '.join(sorted(unknown))}: leave it out")
     with user_objects(user_objects_of(cell)):
         return _run(cell)
 

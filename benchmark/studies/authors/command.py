@@ -59,7 +59,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     python = python or Path(os.environ.get(VARIABLE) or PYTHON)
     if not dry_run and (reason := lacks(python, "import torch, numpy, scipy")):
         raise UserError(
-            f"{python} cannot run the authors' code ({reason}): {INSTALL}, or name an interpreter with "
+            f"{python} cannot run the authors' code ({reason}): {INSTALL}, or give another interpreter with "
             f"--python or {VARIABLE}"
         )
     failures = 0
@@ -107,7 +107,7 @@ def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
         code = CODES[name]
         if not equals or not (Path(path) / code.entry).is_file():
             raise UserError(
-                f"{text} names no checkout of {code.title}'s code: write {name}=PATH, the path of a clone of "
+                f"{text} is not a checkout of {code.title}'s code: write {name}=PATH, PATH being a clone of "
                 f"https://github.com/{code.repository}, which has {code.entry}"
             )
         found[code] = Path(path).resolve()
@@ -158,7 +158,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
         }
     if not cells:
         raise UserError(
-            f"{code.title}'s code runs none of these cells: it has {', '.join(code.methods)} on "
+            f"{code.title}'s code can run none of the selected cells: it has {', '.join(code.methods)} on "
             f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
         )
     return list(cells.values())
@@ -194,7 +194,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         if (found := Path(folder) / KEPT).exists():
             keep(kept, found.read_bytes())
     if answer["counts"] != written:
-        raise WorkerError(code.name, f"it read {answer['counts']}, but {written} was written")
+        raise WorkerError(code.name, f"the worker read {answer['counts']}, but {written} was written")
     return Run(
         code=code.name,
         commit=version,

@@ -142,8 +142,8 @@ def peer_python(given: Path | None) -> Path:
     python = given or Path(os.environ.get(VARIABLE) or PYTHON)
     if reason := lacks(python, IMPORTS):
         raise UserError(
-            f"{python} has no openfgl-lib ({reason}): run make peers, which installs it, "
-            "or name an interpreter with --python"
+            f"{python} has no openfgl-lib ({reason}): install it with make peers, "
+            "or give another interpreter with --python"
         )
     return python
 
@@ -186,7 +186,7 @@ def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
                 written = ours.ask({**task, "memory": available_memory(0.5)})["counts"]
                 ready = peer.ask({**task, "memory": available_memory(0.9)})
                 if ready["counts"] != written:
-                    raise WorkerError("peer", f"it read {ready['counts']}, but {written} was written")
+                    raise WorkerError("peer", f"the worker read {ready['counts']}, but {written} was written")
                 values |= {name: ready[name] for name in ("versions", "counts")}
                 values["phases"]["round"] = _interleave((ours, peer), limits)
     except WorkerError as error:

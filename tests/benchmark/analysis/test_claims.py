@@ -112,7 +112,7 @@ def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Pat
         ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
         ('{ method = "fedavg" }]', '"fedavg"]\ncontrast = []', "contrast is empty"),
         ('{ method = "fedavg" }]', '"fedavg"]\nwithout = [{ graph = "cora" }]', "unknown axis"),
-        ('{ method = "fedavg" }]', '"fedavg"]\nwithout = [{ dataset = "core" }]', "is no place in the grid"),
+        ('{ method = "fedavg" }]', '"fedavg"]\nwithout = [{ dataset = "core" }]', "matches no cell"),
         ('{ method = "fedavg" }]', '"fedavg"]\ncolumns = "all but 1"', "leaves none of 1 columns"),
     ],
 )

@@ -161,7 +161,7 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     assert {column["dataset"] for column in models["columns"]} == {*graphs}
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
     assert (across["verdict"], across["over"]) == ("holds", pytest.approx({"local": 2.0, "fedavg": 2.0}))
-    said = "FedGCN and FedLap+ in 2 places, in the mean +2.00 from Local, +2.00 from FedAvg"
+    said = "FedGCN and FedLap+ in 2 places, on average +2.00 from Local, +2.00 from FedAvg"
     assert f"**Holds** ({said})" in (tmp_path / "arena.md").read_text()
 
 
@@ -189,7 +189,7 @@ def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
     write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path))
-    assert "within a cap that is not on record" in (tmp_path / "arena.md").read_text()
+    assert "within an unrecorded cap" in (tmp_path / "arena.md").read_text()
 
 
 TUNE = ("tune", "--dataset", "community", "--method", "fedprox", "--rounds", "9", "--engine", "in-process")
@@ -209,4 +209,4 @@ def test_trials_are_shown_with_the_command_of_the_best(
 
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *TUNE, "--cap", "3", "--clients", "3", work=tuned_run) == 0
-    assert "15 of 20 trials did not fit into 3 core-seconds (3 times what FedAvg" in capsys.readouterr().err
+    assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in capsys.readouterr().err

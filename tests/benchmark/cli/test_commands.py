@@ -108,7 +108,7 @@ def test_lines_that_hold_no_record_are_named(tmp_path: Path, capsys: pytest.Capt
     path.write_bytes(path.read_bytes() + b"not json\n")
     capsys.readouterr()
     assert run(tmp_path, *ONE) == 0
-    assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
+    assert f"{path}: skipped unreadable records in line {number}" in capsys.readouterr().err
 
 
 def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
@@ -141,7 +141,7 @@ def test_a_failed_rerun_is_reported_and_leaves_the_result_on_the_page(
     assert run(tmp_path, *ONE, "--seeds", "2", "--rerun", work=failing_run) == 1
     errors = capsys.readouterr().err
     assert "1 of 2 cells failed" in errors
-    assert "it was told to fail (its earlier result stays)" in errors
+    assert "it was told to fail (its earlier result is kept)" in errors
     assert [record["status"] for record in stored(tmp_path)] == ["ok", "ok", "ok", "failed"]
     assert (tmp_path / "leaderboards" / "default.md").read_bytes() == page
 
@@ -364,4 +364,4 @@ def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [*(tmp_path / "curves").glob("*.parquet")]
     assert [*Records(tmp_path).every()] == [before]
     assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
-    assert "has none" in capsys.readouterr().err
+    assert "takes no keys" in capsys.readouterr().err

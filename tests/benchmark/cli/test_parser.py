@@ -41,7 +41,7 @@ def test_a_list_without_an_item_is_not_one_left_out(option: str, capsys: pytest.
     for empty in ("", " , "):
         with pytest.raises(SystemExit):
             parse([f"--{option}", empty])
-        assert f"--{option} names nothing" in capsys.readouterr().err
+        assert f"--{option} is empty" in capsys.readouterr().err
     assert parse([f"--{option}", "", "7"]).request == parse([f"--{option}", "7"]).request
 
 

@@ -95,7 +95,7 @@ def test_the_saved_embedding_is_what_the_classifier_of_the_saved_prediction_read
     folder = folder_of(tmp_path, cell.key)
     if name in NONE:
         assert record.extras["not_saved"]["embeddings"].startswith(
-            f"{method} has no embeddings (its outputs are"
+            f"{method} has no embeddings (its outputs do not come"
         )
         assert not (folder / "embeddings.npz").exists()
         assert not saving.lacks(record)
@@ -140,7 +140,7 @@ def test_a_method_whose_outputs_are_its_own_loses_no_record(tmp_path: Path) -> N
     with user_objects({("method", "doubled"): Doubled}):
         record = run(replace(CELL, method="doubled"), save=Saving(tmp_path, ("embeddings",)))
     assert record.status == "ok"
-    assert "its outputs are not those" in record.extras["not_saved"]["embeddings"]
+    assert "its outputs do not come" in record.extras["not_saved"]["embeddings"]
 
 
 def test_what_a_cell_left_is_removed_and_that_of_others_stays(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_callback_cannot_stop_a_cell_of_another_process() -> None:
     def early(done: Round) -> None:
         raise Stop
 
-    with pytest.raises(UserError, match="give workers=1"), relayed([CELL], [early]) as send:
+    with pytest.raises(UserError, match="set workers=1"), relayed([CELL], [early]) as send:
         attempt(CELL, callbacks=[send])
 
 

@@ -69,7 +69,7 @@ def test_an_interrupted_cell_goes_on_to_the_record_of_an_uninterrupted_one(
     tmp_path: Path, whole: dict[str, Any]
 ) -> None:
     checkpoints = interrupted(tmp_path)
-    assert [*checkpoints.describe([CELL])] == [f"{CELL.title}: goes on from its checkpoint"]
+    assert [*checkpoints.describe([CELL])] == [f"{CELL.title}: continues from its checkpoint"]
     seen, record = rounds_of(checkpoints)
     assert seen == [3, 4]
     assert comparable(record) == whole
@@ -100,13 +100,13 @@ def flipped(path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "other code": (lambda path: changed(path, "stamp", code="0"), "another code"),
-    "other torch": (lambda path: changed(path, "stamp", torch="1.0"), r"another torch \(1.0, here"),
-    "a flipped bit": (flipped, "it is damaged: its checksum is another"),
+    "other code": (lambda path: changed(path, "stamp", code="0"), "a different code"),
+    "other torch": (lambda path: changed(path, "stamp", torch="1.0"), r"a different torch \(1.0, here"),
+    "a flipped bit": (flipped, "it is damaged: its checksum does not match"),
     "torn": (lambda path: path.write_bytes(path.read_bytes()[:1000]), "it is damaged"),
     "empty": (lambda path: path.write_bytes(b""), "it is damaged"),
-    "foreign": (lambda path: written(path, [1]), "no checkpoint"),
-    "foreign inside": (lambda path: written(path, {"stamp": 1, "state": 1}), "no checkpoint"),
+    "foreign": (lambda path: written(path, [1]), "not a checkpoint"),
+    "foreign inside": (lambda path: written(path, {"stamp": 1, "state": 1}), "not a checkpoint"),
     "other state": (lambda path: changed(path, "state", method={}), "cannot be read"),
 }
 
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_no_use_is_told_and_the_cell_starts_anew(
     checkpoints = interrupted(tmp_path)
     spoil, why = BROKEN[name]
     spoil(path_of(tmp_path, CELL.key))
-    with pytest.warns(UserWarning, match=f"cannot go on from .*({why}).*starts anew"):
+    with pytest.warns(UserWarning, match=f"cannot continue from .*({why}).*starts from round 1"):
         seen, record = rounds_of(checkpoints)
     assert seen == [1, 2, 3, 4]
     assert comparable(record) == whole
@@ -141,7 +141,7 @@ def test_the_code_of_an_installed_plug_in_is_part_of_the_stamp(
         checkpoints._installed_code.cache_clear()
         stamps.append(stamp(cell))
     monkeypatch.delitem(sys.modules, "their_package")
-    with pytest.raises(CheckpointError, match=r"another plug-in$"):
+    with pytest.raises(CheckpointError, match=r"a different plug-in$"):
         checkpoints.check(*stamps)
     assert "plug-in" not in stamp(CELL)
 
@@ -154,7 +154,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     path = path_of(tmp_path, CELL.key)
     path.parent.mkdir()
     written(path, {"stamp": stamp(CELL), "state": Bad()})
-    with pytest.warns(UserWarning, match="starts anew"):
+    with pytest.warns(UserWarning, match="starts from round 1"):
         run(CELL, checkpoints=Checkpoints(tmp_path, 600))
     assert not (tmp_path / "made").exists()
 
@@ -192,7 +192,7 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
     assert 0 < checkpoints._read(path)["state"]["progress"]["done"] < 120
     for name in ("cut", "whole"):
         assert main(parse([*GRID, "--engine", "in-process", "--results", str(tmp_path / name)])) == 0
-    assert "goes on from its checkpoint" in capfd.readouterr().err
+    assert "continues from its checkpoint" in capfd.readouterr().err
     assert [*folder.iterdir()] == []
     (cut,), (whole,) = (Records(tmp_path / name).every() for name in ("cut", "whole"))
     assert comparable(cut) == comparable(whole)

@@ -201,7 +201,7 @@ def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
     (cell,) = cells(1)
     with Leases(tmp_path) as others:
         others.claim(cell.key)
-        with pytest.raises(UserError, match="another process works on this cell"):
+        with pytest.raises(UserError, match="another process is running this cell"):
             Leased(quick_run, tmp_path, {"machine": "gone"})(cell)
 
 

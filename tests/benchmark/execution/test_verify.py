@@ -54,12 +54,12 @@ def test_records_come_out_again_and_a_changed_figure_is_named(
     records = [*map(json.loads, made)]
     command = write(tmp_path, *records)
     assert main(parse(command)) == 0
-    assert "2 records run again: no differences, 2 to the digit" in capsys.readouterr().err
+    assert "2 records run again: no differences, 2 equal to the digit" in capsys.readouterr().err
     records[0]["metrics"]["accuracy"] += 1e-4
     records[1]["curve"]["test"][1] += 1e-3
     assert main(parse(write(tmp_path, *records))) == 1
     captured = capsys.readouterr()
-    assert "2 records run again: 2 differences, 0 to the digit" in captured.err
+    assert "2 records run again: 2 differences, 0 equal to the digit" in captured.err
     first, second = sorted(captured.out.splitlines())
     assert "metrics accuracy was" in first
     assert "test curve from evaluation 2 was" in second
@@ -102,8 +102,8 @@ def test_another_processor_version_or_code_may_round_otherwise(
     records[0]["metrics"]["minority_accuracy"] += FEW_TOLERANCE - 0.01
     records[0]["by_client"]["test"][0] += 1.0
     assert main(parse(write(tmp_path, *records))) == 0
-    assert "no differences, 1 to the digit" in (said := capsys.readouterr().err)
-    assert "2 made elsewhere or by earlier code" in said
+    assert "no differences, 1 equal to the digit" in (said := capsys.readouterr().err)
+    assert "2 from other machines or code" in said
     records[0]["metrics"]["accuracy"] += 0.02
     records[0]["metrics"]["minority_accuracy"] += 0.02
     records[1]["curve"]["loss"][0] *= 1 + 2 * START_TOLERANCE
@@ -176,7 +176,7 @@ def test_a_table_of_ones_own_is_named_by_its_file(
         ({"architecture": Architecture(backbone="x.py")}, math.inf, "1 of the code in x.py, .* --trust"),
         ({"further_metrics": ("x.py",)}, math.inf, "1 of the code in x.py, .* --trust"),
         ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
-        ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
+        ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not on this machine"),
         ({}, 0.0, "1 took longer than 0 seconds"),
     ],
 )

@@ -71,7 +71,7 @@ def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.
             content = archive.read(name)
             changed.writestr(name, content.replace(b"shift = 1", b"shift = 2"))
     assert main(parse(["verify", str(other), "--engine", "in-process", "--trust"])) == 1
-    assert "1 of a user's files that have changed since" in capsys.readouterr().err
+    assert "1 of user-supplied files that have changed since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> No
     with ZipFile(path, "w") as archive:
         archive.writestr(MANIFEST, '{"parts": {}}')
         archive.writestr(name, "x")
-    with pytest.raises(UserError, match="is no bundle"):
+    with pytest.raises(UserError, match="is not a bundle"):
         unpack(path, folder)
     assert not list(tmp_path.rglob("evil.txt"))
 
@@ -116,7 +116,7 @@ def test_what_is_no_bundle_or_too_large_is_one_sentence(
     with pytest.raises(UserError, match=r"bad\.zip"):
         unpack(path, tmp_path / "folder")
     path.write_bytes(b"none")
-    with pytest.raises(UserError, match="is no bundle"):
+    with pytest.raises(UserError, match="is not a bundle"):
         unpack(path, tmp_path / "folder")
     with ZipFile(path, "w") as archive:
         archive.writestr("results/a", "x" * 1000)

@@ -14,7 +14,7 @@ from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
     "curve", [{"round": [1, 2], "test": [50.0]}, {"test": [50.0, 51.0]}, {"round": [], "loss": [0.1]}]
 )
 def test_curves_that_do_not_belong_together_are_refused(curve: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="one value a round"):
+    with pytest.raises(UserError, match="one value per round"):
         Result(curve=curve)
 
 

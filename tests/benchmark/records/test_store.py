@@ -293,7 +293,7 @@ def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> Non
     for results, words in (
         ({"metrics": {"accuracy": "half"}}, "metrics must be"),
         ({"extras": {"model": object()}}, "cannot be written as JSON"),
-        ({"extras": {"name": "\ud800"}}, "cannot be read again"),
+        ({"extras": {"name": "\ud800"}}, "cannot be read back"),
         ({"seconds": {"train": float("nan")}}, "seconds must be"),
     ):
         with pytest.raises(UserError, match=words) as caught:

@@ -299,6 +299,6 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert main(parse(["export", str(drawn), *argv[2:4]])) == 0
     assert drawn.read_bytes().startswith(b"%PDF")
     assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
-    assert "call the file curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
+    assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
     with pytest.raises(UserError, match="unknown column 'mehtod'"):
         make_table(some_results(), rows="mehtod")

@@ -69,7 +69,7 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     assert "| FedAvg | 77.00 ± 1.58 ‡; print 69.19 differs |" in page
     assert "| Central † | 92.00 ± 1.58 ‡ |" in page
     changed = Leaderboard(protocol, table_records("--set", "rounds=5"))
-    assert "4 rows with other settings stand beside these." in markdown(changed)
+    assert "4 rows with other settings are not on this page." in markdown(changed)
 
 
 def test_a_method_has_one_row_where_its_settings_were_chosen_on_one_graph_alone() -> None:
@@ -127,7 +127,7 @@ def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
     page = page_of(protocol, [make_record(cell), make_record(private, extras=extras)])
     (line,) = (line for line in page.splitlines() if "ε = " in line)
     assert "privacy_noise=1.0" in line
-    assert "ε = 6.50 against those who see the averaged models alone, 9.01 against the server" in line
+    assert "ε = 6.50 against anyone who sees only the averaged models, 9.01 against the server" in line
     assert "for δ = 1e-05" in line
 
 
@@ -264,7 +264,7 @@ def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, w
         assert number in shown
     assert "MB once" in whole
     assert "--wide" not in whole
-    left_out = shown.split("Left out for want of room: ")[1].split(";")[0].replace("\n", " ").split(", ")
+    left_out = shown.split("Left out for lack of space: ")[1].split(";")[0].replace("\n", " ").split(", ")
     assert "MB once" in left_out
     assert len(left_out) == len(set(left_out))
     head = next(line for line in shown.splitlines() if line.strip().startswith("method"))

@@ -238,7 +238,7 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
 
     assert not runs("run", *table, "--dry-run")
     assert (
-        "./mine.py: its code runs only where you name the file or say --trust (trust=True in Python)"
+        "./mine.py: its code runs only if you name the file or give --trust (trust=True in Python)"
         in capsys.readouterr().err
     )
     assert runs("run", *table, "--dry-run", "--trust")

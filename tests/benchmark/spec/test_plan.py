@@ -151,7 +151,7 @@ def test_a_table_may_run_fewer_seeds_of_some_rows_and_more_where_they_are_asked_
     assert Counter(cell.label for cell in plan.cells) == {"fedavg": 4, "fedprox[mu=0.7]": 1}
     assert [skip.what for skip in plan.skipped] == ["3 rows of toy"]
     assert len(cells("--table", str(path), "--seeds", "3")) == 3 * 3 * 2
-    with pytest.raises(UserError, match="nothing to run: 2 rows of toy: name --seeds to run them"):
+    with pytest.raises(UserError, match="nothing to run: 2 rows of toy: give --seeds to run them"):
         cells("--table", str(path), "--method", "fedprox[mu=0.5]")
 
 

@@ -70,7 +70,7 @@ def test_a_protocol_that_extends_itself_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_file_with_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fedpub-2.toml"
     path.write_text('extends = "fedpub-1"')
-    with pytest.raises(ProtocolError, match="has a table fedpub-2: give the file another name"):
+    with pytest.raises(ProtocolError, match="already has a table fedpub-2"):
         load_protocol(str(path))
     shipped = protocols.FOLDER / "fedpub-2.toml"
     assert load_protocol(str(shipped)) == load_protocol("fedpub-2")
@@ -150,7 +150,7 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
         ({"settings": {"rounds": "ten"}}, "'rounds' must be a whole number, not 'ten'"),
         ({"grid": {"dataset": "cora"}}, "lacks partition, clients, method, backbone"),
         ({"settings": {"lr": 0.1}}, r"unknown key 'lr' in \[settings\]: it is called learning_rate here"),
-        ({"settings": {"clients": 3}}, r"clients is no setting: give it by --clients or in \[grid\]"),
+        ({"settings": {"clients": 3}}, r"clients is not a setting: give it with --clients or in \[grid\]"),
         ({"override": [{"wen": {}}]}, r"unknown key 'wen' in \[override\].*when"),
         ({"metrics": ["accuracy@roundlast"]}, "'metrics' must name a round by its number"),
         ({"seeds": 0}, "'seeds' must be at least 1"),

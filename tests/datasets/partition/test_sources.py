@@ -65,7 +65,7 @@ def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp
         found = partition(part, given(tmp_path / f"{name}.npy"), 2, 0)
         assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
     np.save(tmp_path / "lost.npy", np.array([1, 1, 0, 0, 0, 0]))
-    with pytest.raises(UserError, match=r"client 1 in .* outside the largest component of parts"):
+    with pytest.raises(UserError, match=r"client 1 in .* has no node in the largest component of parts"):
         partition(part, given(tmp_path / "lost.npy"), 2, 0)
     np.savez(tmp_path / "lists.npz", own_nodes=np.array([4, 2, 0, 5, 3]), own_sizes=np.array([3, 2]))
     found = partition(part, given(tmp_path / "lists.npz", key="own"), 2, 0)
@@ -106,7 +106,7 @@ def test_files_that_do_not_fit_the_graph(dataset, tmp_path, client, message):
 @pytest.mark.parametrize(
     ("nodes", "sizes", "clients", "message"),
     [
-        ([0, 1], [1, 1], 3, "holds 2 clients, not 3: ask for 2"),
+        ([0, 1], [1, 1], 3, "has 2 clients, not 3: ask for 2"),
         ([0, 1], [1, 0], 2, "do not add up"),
         ([0, 1], [0.5, 1.5], 2, "must be lists of integers"),
         ([0, 0, 1], [2, 1], 2, "the same node twice"),
@@ -135,7 +135,7 @@ def test_a_scheme_may_return_any_list_of_clients(dataset, monkeypatch, kind):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (None, "gives a NoneType: give one client per node"),
+        (None, "returns a NoneType: return an array"),
         ([0.5, 1, 0, 1, 0, 1], "not a list of integers: give one client per node"),
         ([[0, [1]], [2]], "holds lists within lists"),
     ],

@@ -54,7 +54,7 @@ async function show() {
       await load(fileOf(address));
       [title, html] = window.PAGES[address];
     } catch {
-      [title, html] = ["Not found", "<h1>There is nothing at this address</h1><p><a href=\"#\">To the first screen</a></p>"];
+      [title, html] = ["Not found", "<h1>There is no page at this address</h1><p><a href=\"#\">Back to the start</a></p>"];
     }
   }
   if (read().address !== address) return;
@@ -118,8 +118,8 @@ function keepTo(part, budget) {
     if (!(best && Number(best.cells[2].dataset.v) >= Number(row.cells[2].dataset.v))) best = row;
   }
   const about = (row) => `${row.querySelector("th a").textContent} (${row.cells[2].textContent})`;
-  part.querySelector(".tied").textContent = !best ? "No method that keeps privacy is within this budget." : first.length === 1
-    ? `No method is surely above ${about(first[0])}; every other has one surely above it.`
+  part.querySelector(".tied").textContent = !best ? "No method within this budget keeps privacy." : first.length === 1
+    ? `No method is surely above ${about(first[0])}; every other method has one surely above it.`
     : `${first.length} methods are tied for the first rank: none is surely better than another. Best mean: ${about(best)}.`;
   say(`${left} methods`);
 }
@@ -138,7 +138,7 @@ function sort(table, column, down) {
     if (place === column) cell.setAttribute("aria-sort", down ? "descending" : "ascending"); else cell.removeAttribute("aria-sort");
   });
 }
-const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not let this page copy."));
+const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not allow this page to copy."));
 const csv = (table) => [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => {
   const text = cell.innerText.replace(/\s+/g, " ").trim();
   // A spreadsheet runs what begins like a formula; a number may begin with a sign.

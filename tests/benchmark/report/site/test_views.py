@@ -71,7 +71,7 @@ def test_every_link_leads_to_a_page_and_nothing_is_remote(index: Path) -> None:
 
 def test_an_unknown_address_says_so(chromium: Any, index: Path) -> None:
     window = Window(chromium, index, "check/nobody/1")
-    expect(window.page.locator("#view")).to_contain_text("There is nothing at this address")
+    expect(window.page.locator("#view")).to_contain_text("There is no page at this address")
     # The browser reports the missing file.
     assert len(window.errors) == 1
     window.context.close()
