@@ -288,8 +288,9 @@ def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
     and partition tell graphs apart: their hash covers only the graph.
     """
     digests: dict[str, set[str]] = {}
+    known = catalog.parts("dataset")
     for cell in (record.cell for record in results if record.cell.files):
-        own = cell.dataset.name not in catalog.graph_names()
+        own = cell.dataset.name not in known
         if own and cell.method in catalog.methods() and not is_path(cell.partition.name):
             digests.setdefault(str(cell.dataset), set()).add(cell.files)
     several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])

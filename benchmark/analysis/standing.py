@@ -34,9 +34,7 @@ MEGABYTES = (10, 100, 1000)
 """Limits on the MB that a client sends and receives in a run; the reader chooses one."""
 BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
 """All budgets: no limit; only models leave a client; at most so many MB per client."""
-_OF_MODELS = re.compile(
-    r"^nothing$|parameters\b|^updates$|^controls$|encoder$|^gradient norms$|rounds only$"
-)
+_OF_MODELS = re.compile(r"^nothing$|parameters\b|^updates$|^controls$|encoder$|^gradient norms$|rounds only$")
 """Matches the parts of a method's exchanges that are its model or changes of it."""
 
 

@@ -22,10 +22,11 @@ from fedsub.benchmark.execution.progress import console_for, counted
 from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.catalog import graphs, remembering
+from fedsub.benchmark.spec.catalog import remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, bare, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import parse_name
@@ -275,7 +276,7 @@ def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     records = Records(request.results)
     waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
     left = {(cell.protocol, cell.key) for cell in waiting}
-    absent = {name for name, *counts in graphs() if counts and locate(name) is None} if waiting else ()
+    absent = {name for name in REGISTRY if locate(name) is None} if waiting else ()
     ready = [cell for cell in waiting if cell.dataset.name not in absent]
     if options.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsub.benchmark.spec import catalog as known
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec import protocol as protocols
+from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
+from fedsub.datasets.options import OptionValue, defaults_in_words
 
 
 def print_listing(console: Console) -> None:
@@ -23,18 +25,27 @@ def print_listing(console: Console) -> None:
         console,
         "Methods",
         ("name", "paper", "tasks", "backbones", "what leaves a client", "breaks privacy"),
-        [_method_row(name) for name in known.methods()],
+        [_method_row(name) for name in catalog.methods()],
     )
-    _table(console, "Options of methods", ("name", "options"), known.listed("method"))
+    of_methods = []
+    for name in catalog.methods():
+        # The list of methods says why one cannot be used.
+        with suppress(UserError):
+            of_methods.append((name, catalog.describe(name).options))
+    _table(console, "Options of methods", ("name", "options"), _options_rows(of_methods))
+    graphs = catalog.parts("dataset")
     _table(
         console,
         "Graphs",
         ("name", "nodes", "edges", "features", "classes", "on this machine"),
-        [_graph_row(*graph) for graph in known.graphs()],
+        [_graph_row(name) for name in graphs],
     )
-    _table(console, "Options of generated graphs", ("name", "options"), known.listed("dataset"))
+    generated = [(name, each.options) for name, each in graphs.items()]
+    _table(console, "Options of generated graphs", ("name", "options"), _options_rows(generated))
     for title, kind in (("Backbones", "backbone"), ("Partition schemes", "partition"), ("Splits", "split")):
-        _table(console, title, ("name", "options", "what it does"), known.listed(kind))
+        parts = catalog.parts(kind).items()
+        rows = [(name, defaults_in_words(each.options), each.summary) for name, each in parts]
+        _table(console, title, ("name", "options", "what it does"), rows)
     loaded = [protocols.load_protocol(name) for name in protocols.names()]
     _table(
         console,
@@ -48,17 +59,14 @@ def print_method(name: str, console: Console) -> None:
     """Print a method's description, its options and its search space. Raises UserError for an unknown
     method."""
     from fedsub.benchmark.spec.space import own_dimensions, shared_dimensions
-    from fedsub.methods.core import registry
 
-    method = registry.find(name)
-    info = registry.describe(name)
+    info = catalog.describe(name)
     console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
-    module = inspect.getdoc(inspect.getmodule(method)) or ""
-    console.print(f"\n{module}\n\n{inspect.getdoc(method) or ''}\n", markup=False, highlight=False)
+    module, text = info.docs
+    console.print(f"\n{module}\n\n{text}\n", markup=False, highlight=False)
     tuned = {each.name: str(each.range) for each in own_dimensions(name)}
     options = [
-        (option, default, tuned.get(option, ""), what)
-        for option, default, what in known.explain(name)["options"]
+        (option, default, tuned.get(option, ""), what) for option, default, what in info.explained_options
     ]
     _table(console, "Options", ("name", "default", "tuned over", "what it is"), options)
     shared = [(each.name, str(each.range)) for each in shared_dimensions()]
@@ -67,7 +75,7 @@ def print_method(name: str, console: Console) -> None:
 
 def _method_row(name: str) -> tuple[str, ...]:
     try:
-        info = known.describe(name)
+        info = catalog.describe(name)
     except UserError as error:
         return (name, str(error), "", "", "", "")
     return (
@@ -83,15 +91,21 @@ def _method_row(name: str) -> tuple[str, ...]:
 def _backbones(method: str, able: Sequence[str]) -> str:
     """Return a method's backbones as text, or that it has a network of its own."""
     listed = ", ".join(able)
-    needed = known.unused_options(method, {}, able[0]).get("backbone", "")
+    needed = catalog.unused_options(method, {}, able[0]).get("backbone", "")
     if not needed:
         return listed
     return f"its own network; {listed} with {needed}" if "=" in needed else "its own network"
 
 
-def _graph_row(name: str, *counts: int) -> tuple[str, ...]:
-    if not counts:
+def _options_rows(found: Iterable[tuple[str, Mapping[str, OptionValue]]]) -> list[tuple[str, str]]:
+    return [(name, defaults_in_words(options)) for name, options in found if options]
+
+
+def _graph_row(name: str) -> tuple[str, ...]:
+    if name not in REGISTRY:
         return (name, "generated", "", "", "", "yes")
+    info = REGISTRY[name]
+    counts = (info.nodes, info.undirected_edges, info.features, info.classes)
     at_hand = "yes" if locate(name) else f"no: python -m datasets fetch {name}"
     return (name, *(f"{count:,}" for count in counts), at_hand)
 

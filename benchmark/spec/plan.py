@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.machine import check_device
-from fedsub.benchmark.spec import catalog as known
-from fedsub.benchmark.spec.catalog import differing_options
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, by_name, paths_of, user_objects_of
 from fedsub.benchmark.spec.protocol import (
@@ -150,8 +149,9 @@ def _check_metrics(protocol: Protocol) -> None:
     """Raises UserError for a metric whose name is close to a known one. Any other name passes: methods may
     report scores of their own."""
     names = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in protocol.metrics}
-    for name in sorted(names - {*known.metrics()}):
-        if near := difflib.get_close_matches(name, known.metrics(), cutoff=0.85):
+    listed = catalog.parts("metric")
+    for name in sorted(names - listed.keys()):
+        if near := difflib.get_close_matches(name, listed, cutoff=0.85):
             raise UserError(f"{protocol.name}: unknown metric {name!r}: did you mean {', '.join(near)}?")
 
 
@@ -168,9 +168,9 @@ def _check_overrides(protocol: Protocol, request: Request) -> None:
                 if bare(by_name(axis, name)) in in_files:
                     continue
                 if axis == "method":
-                    differing_options(*parse_name(name))
+                    catalog.differing_options(*parse_name(name))
                 else:
-                    known.check(axis, name)
+                    catalog.checked(axis, name)
             except UserError as error:
                 raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
 
@@ -184,7 +184,7 @@ def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
     for name, value in map(setting_from_text, texts):
         found.setdefault(name, {})[repr(value)] = value
     for task in found.get("task", {}).values():
-        known.check("task", task)
+        catalog.checked("task", task)
     return [
         dict(zip(found, values, strict=True))
         for values in product(*(each.values() for each in found.values()))
@@ -249,18 +249,18 @@ def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
     for text in request.partition:
-        known.check("partition", text)
+        catalog.checked("partition", text)
     for text in request.method:
-        differing_options(*parse_name(text))
+        catalog.differing_options(*parse_name(text))
     for name in request.backbone:
-        known.check("backbone", name)
+        catalog.checked("backbone", name)
 
 
 def _located(text: str) -> str:
     """Return a graph's name, or its archive's path if it is no known graph and the folder of archives holds
     it."""
     name, options = parse_name(text)
-    if is_path(name) or name in known.graph_names() or (path := locate(name)) is None:
+    if is_path(name) or name in catalog.parts("dataset") or (path := locate(name)) is None:
         return text
     return format_name(str(path), options)
 
@@ -269,7 +269,7 @@ def _check_graph(text: str) -> None:
     name, _ = parse_name(text)
     if is_path(name) and not Path(name).expanduser().exists():
         raise UserError(f"there is no graph at {name}: check the path")
-    known.check("dataset", text)
+    catalog.checked("dataset", text)
 
 
 def _named(cell: Cell) -> tuple[str, ...]:
@@ -282,11 +282,11 @@ def _check_names_of(cell: Cell) -> None:
     if "dataset" not in paths_of(cell):
         _check_graph(cell.dataset.text)
     for part in ("dataset", "partition", "split", "task"):
-        known.check(part, getattr(cell, part).text)
-    known.check("backbone", cell.architecture.backbone)
-    known.check("kernel", cell.kernel)
+        catalog.checked(part, getattr(cell, part).text)
+    catalog.checked("backbone", cell.architecture.backbone)
+    catalog.checked("kernel", cell.kernel)
     if cell.schedule.selection_metric:
-        known.check_metric(cell.task.text, cell.schedule.selection_metric)
+        catalog.check_metric(cell.task.text, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
 
@@ -315,10 +315,10 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
     """Yield name in `Cell.versions`, own name and version function of each part that is no user's file."""
     scheme, split = cell.partition.name, cell.split.name
     candidates = {
-        "method": (cell.method, cell.method, lambda name: known.describe(name).version),
-        "partition": (scheme, scheme, lambda name: known.version("partition", name)),
-        "split": ("split", split, lambda name: known.version("split", name)),
-        "task": ("task", cell.task.name, lambda name: known.version("task", name)),
+        "method": (cell.method, cell.method, lambda name: catalog.describe(name).version),
+        "partition": (scheme, scheme, lambda name: catalog.part("partition", name).version),
+        "split": ("split", split, lambda name: catalog.part("split", name).version),
+        "task": ("task", cell.task.name, lambda name: catalog.part("task", name).version),
     }
     for part, (known_as, name, version) in candidates.items():
         if part not in paths_of(cell) and not name.endswith(PLUGIN):
@@ -326,12 +326,12 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
 
 
 def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
-    for dataset in _spelt(request.dataset, protocol.grid["dataset"], partial(known.plain, "dataset")):
+    for dataset in _spelt(request.dataset, protocol.grid["dataset"], partial(catalog.checked, "dataset")):
         for variant in _variants(protocol, dataset, request.method):
-            if not variant.in_grid or variant.name.endswith(PLUGIN) or variant.name in known.methods():
+            if not variant.in_grid or variant.name.endswith(PLUGIN) or variant.name in catalog.methods():
                 yield from _cells(protocol, dataset, variant, request, replaced)
             else:
-                reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
+                reason = unknown("method", variant.name, catalog.methods(), f" in table {protocol.name}")
                 yield Skip(variant.name, str(reason), is_fault=True)
 
 
@@ -374,13 +374,13 @@ def _cells(
 ) -> Iterator[Cell | Skip]:
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
     partitions = (
-        _spelt(request.partition, schemes, partial(known.plain, "partition")) if request.partition else ()
+        _spelt(request.partition, schemes, partial(catalog.checked, "partition")) if request.partition else ()
     )
     axes = (partitions, request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         if scheme in request.partition and not request.clients:
             largest = {**protocol.settings, **replaced}.get("largest_component", True)
-            clients = known.clients_in(dataset, scheme, largest) or clients
+            clients = catalog.clients_in(dataset, scheme, largest) or clients
         point: dict[str, Any] = {
             "dataset": dataset,
             "partition": scheme,
@@ -394,15 +394,17 @@ def _cells(
         if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
             yield Skip(code[0], f"its code {NOT_RUN}")
             continue
-        info = known.describe(variant.name)
+        info = catalog.describe(variant.name)
         task, _ = parse_name(settings.get("task", NODE_CLASSIFICATION.text))
         if not runs_with(info.backbones, backbone):
             yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")
         elif task not in info.tasks:
             yield Skip(f"{variant.name} on {task}", f"it supports {', '.join(info.tasks)}")
         else:
-            options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
-            idle = known.unused_options(variant.name, options, backbone)
+            options = catalog.differing_options(
+                variant.name, {**protocol.options_for(**point), **variant.given}
+            )
+            idle = catalog.unused_options(variant.name, options, backbone)
             able = [name for name in request.backbone if runs_with(info.backbones, name)]
             if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "it has its own network and runs once")
@@ -413,7 +415,7 @@ def _cells(
                 yield Skip(variant.text, why, is_fault=True)
                 continue
             label = _label(protocol, variant, options, point)
-            further = known.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
+            further = catalog.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
             named = {
                 "protocol": protocol.name,
                 "options": options,
@@ -440,8 +442,8 @@ def _label(
         name, given = parse_name(listed)
         if name == variant.name:
             table_options = {**protocol.options_for(**{**point, "method": listed}), **given}
-            if differing_options(name, table_options) == options:
+            if catalog.differing_options(name, table_options) == options:
                 return str(listed)
-    usual = differing_options(variant.name, protocol.options_for(**point))
+    usual = catalog.differing_options(variant.name, protocol.options_for(**point))
     own = {key: value for key, value in variant.given.items() if usual.get(key) != value}
     return format_name(variant.name, {key: own[key] for key in own if key in options or key in usual})

@@ -18,10 +18,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
 from fedsub.benchmark.spec.settings import SETTINGS, checked_setting, toml_type, unknown_setting
+from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
 from fedsub.datasets.options import OptionValue, Spec
@@ -133,10 +133,10 @@ class Protocol:
 
     def settings_for(self, **point: Any) -> dict[str, Any]:
         """Return the fixed settings at a point of the grid (all axes given). Unless the protocol names a
-        selection metric, it is the graph's usual metric (`catalog.metric_of`)."""
+        selection metric, it is the graph's usual metric."""
         settings = self._overridden("settings", self.settings, point)
-        metric = known.metric_of(str(bare(point["dataset"])))
-        return {"selection_metric": metric, **settings} if metric else settings
+        graph = REGISTRY.get(bare(point["dataset"]))
+        return {"selection_metric": graph.metric, **settings} if graph and graph.metric else settings
 
     def options_for(self, **point: Any) -> dict[str, OptionValue]:
         """Return the method's options from the overrides at a point of the grid (all axes given)."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsub.benchmark.spec.catalog import describe, differing_options, unused_options
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import user_objects_of
 from fedsub.benchmark.spec.request import Request
@@ -48,11 +48,7 @@ def shared_dimensions() -> tuple[Dimension, ...]:
 
 def own_dimensions(method: str) -> tuple[Dimension, ...]:
     """Dimensions of a method's options. Raises UserError for an unknown method and more than `MOST_OWN`."""
-    from fedsub.methods.core import registry
-
-    found = tuple(
-        Dimension(name, "options", each) for name, each in ranges_of(registry.describe(method).options)
-    )
+    found = tuple(Dimension(name, "options", each) for name, each in catalog.describe(method).tuned.items())
     if len(found) > MOST_OWN:
         named = ", ".join(each.name for each in found)
         raise UserError(f"{method} has more than {MOST_OWN} tunable options ({named}): fix some of them")
@@ -90,15 +86,15 @@ def asked_cell(base: Cell, share_of: Callable[[str], float], fixed: Collection[s
 def _at(base: Cell, space: Sequence[Dimension], point: Iterable[float], fixed: Collection[str]) -> Cell:
     """Return the cell at a point of a space; an option without effect beside the others keeps its default."""
     found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
-    lacking = describe(base.method).lacks
+    lacking = catalog.describe(base.method).lacks
     for dimension, share in zip(space, point, strict=False):
         is_lacking = dimension.name in lacking and dimension.part == "architecture"
         if not is_lacking and dimension.name not in fixed:
             found[dimension.part][dimension.name] = dimension.range.at(float(share))
     options = {**dict(base.options), **found["options"]}
-    idle = unused_options(base.method, options, base.architecture.backbone)
+    idle = catalog.unused_options(base.method, options, base.architecture.backbone)
     options = {name: value for name, value in options.items() if name not in idle}
-    own = differing_options(base.method, options)
+    own = catalog.differing_options(base.method, options)
     return replace(
         base,
         schedule=replace(base.schedule, **found["schedule"]),

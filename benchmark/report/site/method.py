@@ -22,7 +22,7 @@ def pages(facts: Facts) -> Iterator[Page]:
     """Yield the list of methods and a page for each."""
     listed, papers = [], {entry.figure.paper for entry in facts.entries}
     for name in catalog.methods():
-        known, told = catalog.describe(name), catalog.explain(name)
+        known = catalog.describe(name)
         places = [
             (block, table, each)
             for block, table in facts.blocks
@@ -31,15 +31,14 @@ def pages(facts: Facts) -> Iterator[Page]:
         ]
         every = [(block, each) for block, table, each in places if table == EVERY and each.row.method == name]
         listed.append(
-            (known, _summary(told["summary"]), f"method/{slug(name)}", facts.headline.above.get(name))
+            (known, _summary(known.summary), f"method/{slug(name)}", facts.headline.above.get(name))
         )
         values = {
             "known": known,
-            "told": told,
             "above": facts.headline.above.get(name),
             "arena": facts.arena,
             "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
-            "summary": _summary(told["summary"]),
+            "summary": _summary(known.summary),
             "rows": [each for each in places if each[1] in (EVERY, TUNED)],
             "others": [each for each in places if each[1] not in (EVERY, TUNED)],
             "introduced": known.title if known.title in papers else "",

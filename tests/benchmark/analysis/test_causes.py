@@ -95,5 +95,5 @@ def test_what_papers_state_names_papers_settings_and_options_that_exist() -> Non
     assert set(stated()) <= papers
     for name, said in (line for paper in stated().values() for line in paper.items()):
         method, colon, option = name.rpartition(": ")
-        assert option in ({row[0] for row in catalog.explain(method)["options"]} if colon else SETTINGS), name
+        assert option in (catalog.describe(method).options if colon else SETTINGS), name
         assert said != Stated(), name

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import differing_options, make_plan, versions_of
+from fedsub.benchmark.spec.plan import make_plan, versions_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import defaults_of
 from fedsub.datasets.synthetic import GENERATORS
@@ -96,7 +97,7 @@ def test_an_option_at_its_default_is_the_same_cell() -> None:
     spelt = cells("--method", "fedprox[mu=0.01]")
     assert [cell.key for cell in plain] == [cell.key for cell in spelt]
     assert spelt[0].label == "fedprox"
-    assert differing_options("fedprox", {"mu": 1}) == {"mu": 1.0}
+    assert catalog.differing_options("fedprox", {"mu": 1}) == {"mu": 1.0}
 
 
 def test_a_tables_own_variants_run_whatever_has_no_effect_in_them(tmp_path: Path) -> None:
