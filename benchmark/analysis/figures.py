@@ -22,7 +22,7 @@ from fedsub.benchmark.analysis.causes import text_of, unmeasured
 from fedsub.benchmark.analysis.judged import gain_of, level_of, why_not
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
 from fedsub.benchmark.analysis.paired import differences_of
-from fedsub.benchmark.analysis.public_code import Comparison, Run, on_same_clients
+from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
 from fedsub.benchmark.analysis.published import (
     PLACE,
     Figure,
@@ -80,7 +80,7 @@ class Entry:
     """Choices made on the table itself (`Protocol.chosen_for`)."""
     trials: tuple[Trial, ...] = ()
     """Runs with other settings, of this table or of others with the same cells."""
-    authors: Comparison | None = None
+    authors: WithAuthors | None = None
     """The authors' own code on the clients of these records; None if it was not run."""
 
     @property
@@ -284,7 +284,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
 
 
-def _authors(found: Comparison | None) -> dict[str, Any] | None:
+def _authors(found: WithAuthors | None) -> dict[str, Any] | None:
     """Return the result of the authors' code, and whether ours agrees."""
     if found is None:
         return None

@@ -140,7 +140,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WithAuthors:
     """Comparison of one method of one code by one metric, over all pairs with the same settings that have the
     metric, on all blocks or on one."""
 
@@ -211,7 +211,7 @@ class Comparison:
 
 def on_same_clients(
     records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]
-) -> Comparison | None:
+) -> WithAuthors | None:
     """Compare the authors' code with these records, repetitions of one cell, on the same clients. Return None
     if it was not run on any of them or lacks the metric. `runs`: key of our cell → runs, latest last."""
     each = [(runs.get(record.key), record) for record in records]
@@ -220,10 +220,10 @@ def on_same_clients(
     if not pairs:
         return None
     run = pairs[0].run
-    return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
+    return WithAuthors(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
-def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[Comparison]:
+def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[WithAuthors]:
     """Compare every method and metric that both have on the same draws, over all blocks and on each one.
 
     Cells with a table's own settings come before deviating ones, all blocks together before single blocks.
@@ -232,7 +232,7 @@ def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) ->
     tables = {run.protocol for found in runs.values() for run in found}
     rows = (row for board in boards if board.protocol.name in tables for row in board.rows)
     by_key = {record.key: (record, row.deviations) for row in rows for record in row.records}
-    found_all: dict[tuple[object, ...], Comparison] = {}
+    found_all: dict[tuple[object, ...], WithAuthors] = {}
     for key in filter(by_key.__contains__, runs):
         record, changed = by_key[key]
         for run in {run.code: run for run in runs[key]}.values():
@@ -240,7 +240,7 @@ def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) ->
             pair = Pair(run, record)
             for metric, where in product(filter(pair.has, run.metrics), (None, place)):
                 name = (run.code, run.method, run.backbone, metric, where, changed)
-                found_all.setdefault(name, Comparison(*name)).pairs.append(pair)
+                found_all.setdefault(name, WithAuthors(*name)).pairs.append(pair)
     order = list(CODES)
     return sorted(
         found_all.values(), key=lambda each: (order.index(each.code), each.deviations, each.place is not None)

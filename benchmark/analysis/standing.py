@@ -20,8 +20,7 @@ import numpy as np
 from fedsub.benchmark.analysis import ranking
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
-from fedsub.benchmark.analysis.public_code import Comparison as WithAuthors
-from fedsub.benchmark.analysis.public_code import Run, on_same_clients
+from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
 from fedsub.benchmark.analysis.scores import Row, Score, metrics_of
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog

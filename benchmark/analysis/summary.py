@@ -15,7 +15,7 @@ import msgspec
 from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
-from fedsub.benchmark.analysis.public_code import Comparison
+from fedsub.benchmark.analysis.public_code import WithAuthors
 from fedsub.benchmark.analysis.standing import Contender, above_local
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.schema import read_as
@@ -144,7 +144,7 @@ class Headline:
 
     above: Mapping[str, tuple[int, int]]
     """Method → blocks of `EVERY` on which it is surely above Local, and blocks where both were run."""
-    authors: Comparison | None
+    authors: WithAuthors | None
     """Comparison of a paper's method with its authors' own code: the one over most draws."""
     claims: Counter[str]
     """Verdict → number of claims of the papers."""
@@ -156,7 +156,7 @@ class Headline:
 
 def headline(
     tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[WithAuthors],
     findings: Iterable[Finding],
     words: Iterable[str],
 ) -> Headline:

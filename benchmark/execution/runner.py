@@ -182,12 +182,12 @@ def record_of(
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
 
-def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Round], None] | None:
+def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.RoundDone], None] | None:
     """Return the training loop's callback after every round; None without callbacks."""
     if not callbacks:
         return None
 
-    def call(done: rounds.Round) -> None:
+    def call(done: rounds.RoundDone) -> None:
         each = Round.of(cell, done)
         for callback in callbacks:
             callback(each)

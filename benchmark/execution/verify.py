@@ -54,7 +54,7 @@ FIRST_ROUNDS = 5
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """Entries of the environment that must be equal for figures to be equal to the digit."""
 CHANGED = "of user-supplied files that have changed since"
-HANDED_OVER = "of an edited method, or of objects passed from Python"
+PASSED_OBJECTS = "of an edited method, or of objects passed from Python"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
 """Fields that may differ between two runs of one cell."""
 
@@ -120,7 +120,7 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not on this machine (python -m datasets fetch)"
             if files.digest(cell) != cell.files:
-                return CHANGED if cell.paths else HANDED_OVER
+                return CHANGED if cell.paths else PASSED_OBJECTS
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:
@@ -129,7 +129,7 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Rerun:
     """Comparison of a record with a new run of its cell."""
 
     record: Record
@@ -142,7 +142,7 @@ class Comparison:
     """A line for each figure outside its tolerance."""
 
 
-def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Comparison]:
+def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Rerun]:
     """Run the records' cells again and compare every figure of a record except times and memory.
 
     Figures must agree to the digit if processor, versions and the code of graphs and methods are the same.
@@ -162,14 +162,14 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         name = " ".join([stored.cell.title, *code_of(stored.cell)])
         place = f"{name} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
         if again.status == FAILED:
-            yield Comparison(stored, alike, False, (f"{place}: {again.error}",))
+            yield Rerun(stored, alike, False, (f"{place}: {again.error}",))
             continue
         figures = stored.to_dict(), kept(again).to_dict()
         unlike = list(_unlike(*figures))
         exact = not unlike
         if not alike:
             unlike = list(_unlike_scores(*figures))
-        yield Comparison(
+        yield Rerun(
             stored, alike, exact, tuple(f"{place}: {name} was {was}, is {now}" for name, was, now in unlike)
         )
 

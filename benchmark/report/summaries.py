@@ -15,7 +15,7 @@ from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.findings import discoveries as of_claims
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
-from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Comparison, Run
+from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Run, WithAuthors
 from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.analysis.summary import EVERY as EVERY_METHOD
 from fedsub.benchmark.analysis.summary import (
@@ -201,7 +201,7 @@ def span_of(values: Sequence[float]) -> str:
 
 
 def write_authors_page(
-    results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+    results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[WithAuthors]
 ) -> Path:
     """Write `authors.md`: the authors' code on our clients, ours − theirs, paired by draw."""
     recorded = {pair.record.key for each in comparisons for pair in each.pairs}
@@ -219,7 +219,7 @@ def write_authors_page(
     return write_template(results / "authors.md", "authors.md", level=LEVEL, tolerance=TOLERANCE, codes=codes)
 
 
-def _compared(comparison: Comparison) -> list[str]:
+def _compared(comparison: WithAuthors) -> list[str]:
     verdict, (ours, theirs) = comparison.verdict, comparison.means
     name = f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
     return [

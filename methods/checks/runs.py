@@ -17,7 +17,7 @@ from fedsub.datasets.limits import limits_in
 from fedsub.datasets.ranges import ranges_of
 from fedsub.methods.checks.subject import Subject
 from fedsub.methods.core.base import Options
-from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.state import State
 from fedsub.methods.core.training import Outcome, train
@@ -105,7 +105,7 @@ def survives(subject: Subject) -> None:
         setting = subject.setting(schedule, clients=4, dropout=0.5)
         whole, kept = train(subject.make(setting)), _Kept()
 
-        def stop(done: Round) -> None:
+        def stop(done: RoundDone) -> None:
             if done.round == STOPPED:
                 raise _Stopped
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class RoundDone:
     """Progress of a run after one of its rounds."""
 
     round: int

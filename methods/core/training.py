@@ -18,7 +18,7 @@ from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.evaluation import scoring_of
-from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
@@ -86,7 +86,7 @@ def _watch(phase: str, progress: Progress, device: torch.device) -> Iterator[Non
 
 def train(
     method: FederatedMethod,
-    on_round: Callable[[Round], None] | None = None,
+    on_round: Callable[[RoundDone], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Build the method and run its schedule. `on_round` is called after every round; its time is not counted.
@@ -215,7 +215,7 @@ def _round(
     loss: Tensor,
     last: Evaluation | None,
     seconds: dict[str, float],
-) -> Round:
+) -> RoundDone:
     channel = method.channel
     kind = scoring.metrics[0].averaging or method.schedule.averaging
     sizes = scoring.federation.sizes.numpy()
@@ -226,7 +226,7 @@ def _round(
         scores = {
             role: 100 * float(Curve.of([score], sizes).averaged(kind)[0]) for role, score in roles.items()
         }
-    return Round(
+    return RoundDone(
         round=number,
         rounds=method.schedule.rounds,
         losses=losses,

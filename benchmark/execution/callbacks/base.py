@@ -10,13 +10,13 @@ from fedsub.methods.core import rounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(rounds.Round):
+class Round(rounds.RoundDone):
     """The state of a cell after one of its rounds."""
 
     cell: Cell
 
     @classmethod
-    def of(cls, cell: Cell, done: rounds.Round) -> Round:
+    def of(cls, cell: Cell, done: rounds.RoundDone) -> Round:
         """Return a round of the training loop with its cell."""
         return cls(cell=cell, **{item.name: getattr(done, item.name) for item in fields(done)})
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedsub.benchmark.analysis.arena import by_block, tuned_rows
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
-from fedsub.benchmark.analysis.public_code import Comparison, Run
+from fedsub.benchmark.analysis.public_code import Run, WithAuthors
 from fedsub.benchmark.analysis.published import Figure
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
@@ -55,7 +55,7 @@ class Facts:
     """Key of our cell → runs of the authors' code."""
     entries: Sequence[Entry]
     findings: Sequence[Finding]
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[WithAuthors]
     arena: Mapping[str, Any] | None = None
     tuned_records: Mapping[str, Record] = field(default_factory=dict)
     """The records that the arena's entries name, by key."""

@@ -13,7 +13,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.checks.runs import _Kept, _Stopped, comparable
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.state import CheckpointError, State
 from fedsub.methods.core.training import train
@@ -50,7 +50,7 @@ def test_a_run_goes_on_under_other_tasks_messages_and_evaluations(
     """`check_method` tests the same for every method at its defaults."""
     kept = _Kept()
 
-    def stop(done: Round) -> None:
+    def stop(done: RoundDone) -> None:
         if done.round == 3:
             raise _Stopped
 

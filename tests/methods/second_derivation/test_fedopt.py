@@ -10,7 +10,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.evaluation import WholeGraph
-from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
@@ -78,7 +78,7 @@ def test_the_server_steps_along_the_mean_change_and_is_scored_on_the_whole_graph
     method = created("fedopt", federation, server_learning_rate=rate)
     method.build()
     server = {name: value[0].detach().double() for name, value in method.parameters.items()}
-    rounds: list[Round] = []
+    rounds: list[RoundDone] = []
     method = created("fedopt", federation, server_learning_rate=rate)
     outcome = train(method, on_round=rounds.append)
     weight = federation.count(federation.train).double()
