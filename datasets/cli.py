@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Make the command line's parser; every subcommand stores its function in `run`."""
     parser = argparse.ArgumentParser(
-        prog="python -m datasets", description="The graphs of FedSub Bench: list, inspect, fetch, divide."
+        prog="fedsub data", description="The graphs of FedSub Bench: list, inspect, fetch, divide."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -117,7 +117,7 @@ def _list(options: argparse.Namespace) -> None:
     if missing:
         print(
             f"\nNot here: {', '.join(missing)}. Put NAME.npz into the folder that FEDSUB_DATA names, or run\n"
-            "`python -m datasets fetch NAME` where there is a network; it writes NAME.npz to\n"
+            "`fedsub data fetch NAME` where there is a network; it writes NAME.npz to\n"
             f"{user_cache()}."
         )
 

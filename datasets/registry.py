@@ -133,7 +133,7 @@ def how_to_get(name: str | Spec) -> str:
     """Return one sentence on how to get a published graph that is not available."""
     base = Spec.of(name).name
     return (
-        f"put {base}.npz into the folder that FEDSUB_DATA names, or run `python -m datasets fetch {base}` "
+        f"put {base}.npz into the folder that FEDSUB_DATA names, or run `fedsub data fetch {base}` "
         f"on a machine with a network and copy {base}.npz from its cache ({user_cache()} here)"
     )
 

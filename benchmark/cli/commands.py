@@ -75,7 +75,7 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
     try:
         return run()
     except UserError as error:
-        print(f"benchmark: {error}", file=sys.stderr)
+        print(f"fedsub: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -84,10 +84,10 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
         if error.errno not in _ADVICE:
             raise
         place = f" ({str(error.filename)[:80]}…)" if error.filename else ""
-        print(f"benchmark: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
+        print(f"fedsub: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("benchmark: interrupted; finished cells are kept; the same command continues", file=sys.stderr)
+        print("fedsub: interrupted; finished cells are kept; the same command continues", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -315,7 +315,7 @@ def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Re
             if found := records.of_table(name, grid_cells(protocol)):
                 write_table_page(request.results, Leaderboard(protocol, found), theirs)
     except (UserError, OSError) as error:
-        say(f"benchmark: {error}")
+        say(f"fedsub: {error}")
 
 
 def _protocol_of(request: Request, name: str) -> Protocol:

@@ -106,7 +106,7 @@ def _graph_row(name: str) -> tuple[str, ...]:
         return (name, "generated", "", "", "", "yes")
     info = REGISTRY[name]
     counts = (info.nodes, info.undirected_edges, info.features, info.classes)
-    at_hand = "yes" if locate(name) else f"no: python -m datasets fetch {name}"
+    at_hand = "yes" if locate(name) else f"no: fedsub data fetch {name}"
     return (name, *(f"{count:,}" for count in counts), at_hand)
 
 

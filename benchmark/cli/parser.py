@@ -154,7 +154,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         ("create", "folder", *CHOICE, *SETTING, *FOLDERS, "trust"),
     ),
     "records": ("edit stored records", ("edit", "key", *FOLDERS)),
-    "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
+    "data": ("list, fetch, inspect, export and divide graphs", ()),
     "study": ("comparisons that maintainers run: peers, authors", ()),
 }
 """Command → its help, and its options and arguments."""
@@ -236,7 +236,6 @@ class _Completion(argparse.Action):
             parser.error("completion needs shtab: pip install 'fedsub-bench[completion]'")
         from fedsub.datasets.streams import close_output
 
-        parser.prog = "fedsub"
         with suppress(BrokenPipeError):
             print(shtab.complete(parser, shell), flush=True)
             parser.exit()
@@ -247,7 +246,7 @@ class _Completion(argparse.Action):
 def make_parser() -> Parser:
     """Make the parser of all commands; those in `OF_THEIR_OWN` have parsers elsewhere."""
     parser = Parser(
-        prog="benchmark",
+        prog="fedsub",
         description="Run subgraph federated learning benchmarks and compare them with published tables.",
         epilog="Without a command it runs: `--dataset cora --method fedavg` is `run --dataset cora --method "
         "fedavg`, and `run --help` lists its options. Filters take several values, separated by spaces "

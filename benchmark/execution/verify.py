@@ -118,7 +118,7 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
         with user_objects(user_objects_of(cell)):
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
-                return f"on {cell.dataset}, which is not on this machine (python -m datasets fetch)"
+                return f"on {cell.dataset}, which is not on this machine (fedsub data fetch)"
             if files.digest(cell) != cell.files:
                 return CHANGED if cell.paths else PASSED_OBJECTS
             if versions_of(cell) != cell.versions:

@@ -38,7 +38,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     """
     stored = Records(results)
     if not stored:
-        raise UserError(f"{results} holds no records: run python -m benchmark first")
+        raise UserError(f"{results} holds no records: run fedsub first")
     runs = load(results)
     boards = boards_of(stored, (*names(), *own))
     pages = write_arena(Request(results=results))

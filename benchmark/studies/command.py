@@ -14,7 +14,7 @@ from fedsub.benchmark.spec.request import Request
 
 def make_parser() -> Parser:
     """The parser of `study`."""
-    parser = Parser(prog="benchmark study", description="What maintainers run.")
+    parser = Parser(prog="fedsub study", description="What maintainers run.")
     commands = parser.add_subparsers(dest="study", required=True, metavar="STUDY", parser_class=Parser)
     peers = commands.add_parser("peers", help="time this suite and openfgl-lib in alternating blocks")
     pairs = "timed blocks of rounds of each suite (default: 5)"

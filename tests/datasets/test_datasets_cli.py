@@ -23,7 +23,7 @@ def test_list_names_every_graph_and_how_to_get_the_absent(capsys: pytest.Capture
     for name in registry.names():
         assert name in text
     assert "2,708" in text
-    assert "python -m datasets fetch NAME" in text
+    assert "fedsub data fetch NAME" in text
     assert main(["list", "--format", "json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["cora"]["here"] == "no"

@@ -243,7 +243,7 @@ def test_what_the_system_refuses_is_one_sentence(
         patched.setattr(Records, "check_writable", lambda self, cells: refused(cells))
         assert run(tmp_path, *ONE) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"benchmark: {os.strerror(number)} (")
+    assert said.startswith(f"fedsub: {os.strerror(number)} (")
     assert advice in said
     assert len(said) < 200
 

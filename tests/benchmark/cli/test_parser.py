@@ -116,7 +116,7 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert caught.value.code == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert captured.err.startswith("benchmark")
+    assert captured.err.startswith("fedsub")
     assert captured.out == ""
 
 

@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_finished_cells_and_says_so_in_one_line(tmp_path: Path) -> 
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors.splitlines()[-1].startswith("benchmark: interrupted; finished cells are kept")
+    assert errors.splitlines()[-1].startswith("fedsub: interrupted; finished cells are kept")
     assert "Traceback" not in errors
     assert len(stored(tmp_path)) >= 2
     assert (tmp_path / "leaderboards" / "default.md").exists()
