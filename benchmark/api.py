@@ -40,7 +40,7 @@ def run(
     threads: int = 1,
     callbacks: Sequence[Callback] = (),
     rerun: bool = False,
-    checkpoint: float = 600.0,
+    checkpoint: float = Request.checkpoint,
     save: str | Sequence[str] = (),
     trust: bool = False,
     progress: bool = True,

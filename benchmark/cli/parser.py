@@ -21,7 +21,7 @@ from fedsub.datasets.errors import UserError
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_INTERVAL: dict[str, Any] = {"type": values.interval, "default": 600.0}
+_INTERVAL: dict[str, Any] = {"type": values.interval, "default": Request.checkpoint}
 _TITLES: dict[str, Any] = {"type": values.title, **_SEVERAL}
 FILTERS = ("table", "dataset", "method", "partition", "clients", "backbone")
 """Options that select cells or records, besides the seeds."""

@@ -1,26 +1,19 @@
-"""Export of a table from records: LaTeX, Markdown, CSV or Parquet.
-
-A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
-the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
-one-sided t test over common seeds, each with its own draw of clients and split; Holm (1979) corrects the
-block's p-values. Methods that break privacy do not compete, as on the leaderboards.
-"""
+"""Export of a table from records: LaTeX, Markdown, CSV or Parquet."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pandas
-from scipy.stats import ttest_rel
 
 from fedsub.benchmark.analysis.agreement import LEAST
-from fedsub.benchmark.analysis.frame import MAIN, Results, across, averaged, axes, competes, select
-from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.frame import MAIN, Results, across, competes, select
+from fedsub.benchmark.analysis.means import LEVEL, Table, make_table
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.wording import markdown_table, title_of
@@ -35,169 +28,54 @@ READ = (".tex", ".md")
 """Endings of formats for readers, in which methods have their papers' names."""
 DRAWN = (".pdf", ".svg", ".png")
 """Endings of plots; the file's name says which plot, as `curves.pdf`."""
-LEVEL = 0.05
 MARK = " †"
-LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
-"""Prefixes of figures for which less is better."""
 RANK = "mean rank"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet runs as a formula."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Means by row and column."""
-
-    figures: pandas.DataFrame
-    """One row for each row and column of the table: their names, `mean`, `std`, `runs` (seeds), `rival`
-    (whether it keeps privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
-    levels: tuple[str, ...]
-    """Columns of `figures` that name a row, the requested one first."""
-    column: str
-    """Column of `figures` that names a column."""
-    values: str
-    """Name of the figure."""
-    against: str = ""
-    """Row that is subtracted in the column `difference` of `figures`; empty for none."""
-
-    @property
-    def note(self) -> str:
-        """Number of seeds, and the rule for bold figures."""
-        runs = self.figures["runs"]
-        least, most = int(runs.min()), int(runs.max())
-        seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
-        said = [f"Mean and standard deviation over {seeds}."]
-        if _sign(self.values):
-            said.append(
-                f"Bold: the {'highest' if _sign(self.values) > 0 else 'lowest'} mean of a "
-                f"{'row' if self.across else 'column'} among equal settings{self._further}, and every "
-                "mean that does not differ significantly. The test is a paired one-sided t test over common "
-                f"seeds, each with its own draw of clients and split (level {LEVEL:g}, Holm's correction). "
-                f"Few seeds separate few methods; with fewer than {LEAST} nothing is bold."
-            )
-        if self.ranked:
-            said.append("Mean rank: over the columns with a figure in every row of equal settings.")
-        if not self.figures["rival"].all():
-            said.append("†: breaks privacy, and is not compared.")
-        return " ".join(said)
-
-    @property
-    def _further(self) -> str:
-        several = self.across and any(map(competes, self.levels[1:]))
-        return " (also in rows that differ only in settings of a method)" if several else ""
-
-    @property
-    def across(self) -> bool:
-        """Whether the columns compete, rather than the rows."""
-        return axes(self.levels[0], self.column)[0] == self.column
-
-    @property
-    def ranked(self) -> bool:
-        """Whether rows have a mean rank: at least one column has a figure for each row."""
-        return bool(np.isfinite(self.mean_ranks(self._index())).any())
-
-    def _index(self) -> pandas.Index:
-        rows = self.figures[list(self.levels)].drop_duplicates()
-        return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
-
-    def shown(self, bold: str, plain: str) -> pandas.DataFrame:
-        """Return the table as text; `bold` and `plain` are the format strings of a `mean` and `std`."""
-        rows = self.figures
-        text = [
-            _cell(mean, std, bold if winner else plain)
-            for mean, std, winner in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
-        ]
-        names = [*self.levels, self.column]
-        index = [rows[name].map(_rounded) for name in names]
-        if not rows["rival"].all():
-            place = names.index("method")
-            index[place] = index[place].where(rows["rival"], index[place] + MARK)
-        table = across(pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)))
-        if self.ranked:
-            table[RANK] = [_number(found) for found in self.mean_ranks(self._index())]
-        if self.against:
-            means = rows.groupby(list(self.levels), sort=False, dropna=False)["difference"].mean()
-            table[f"above {self.against}"] = [_number(value, "+.2f") for value in means]
-        return table.fillna("").rename_axis(columns=None)
-
-    def mean_ranks(self, index: pandas.Index) -> list[float]:
-        """Return the mean rank of every row of the table; NaN if no column has a figure for each row."""
-        shared = [name for name in self.levels[1:] if not competes(name)]
-        rows = self.figures[self.figures["rival"]]
-        if rows.empty or self.across or not _sign(self.values):
-            return [np.nan] * len(index)
-        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
-        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
-        kinds = [rows[name] for name in shared]
-        wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
-        ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
-        return [float(ranks.get(key, np.nan)) for key in index]
+def note(table: Table) -> str:
+    """Number of seeds, and the rule for bold figures."""
+    runs = table.figures["runs"]
+    least, most = int(runs.min()), int(runs.max())
+    seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
+    several = table.across and any(map(competes, table.levels[1:]))
+    further = " (also in rows that differ only in settings of a method)" if several else ""
+    said = [f"Mean and standard deviation over {seeds}."]
+    if table.sign:
+        said.append(
+            f"Bold: the {'highest' if table.sign > 0 else 'lowest'} mean of a "
+            f"{'row' if table.across else 'column'} among equal settings{further}, and every "
+            "mean that does not differ significantly. The test is a paired one-sided t test over common "
+            f"seeds, each with its own draw of clients and split (level {LEVEL:g}, Holm's correction). "
+            f"Few seeds separate few methods; with fewer than {LEAST} nothing is bold."
+        )
+    if np.isfinite(table.mean_ranks()).any():
+        said.append("Mean rank: over the columns with a figure in every row of equal settings.")
+    if not table.figures["rival"].all():
+        said.append("†: breaks privacy, and is not compared.")
+    return " ".join(said)
 
 
-def make_table(
-    results: Results,
-    rows: str = "method",
-    columns: str = "dataset",
-    values: str = MAIN,
-    against: str = "",
-) -> Table:
-    """Make a table of the means of every row and column, the best of each block marked; with `against` also
-    the differences from that row.
-
-    Raises UserError for a column or row that records do not have, and if there is no result.
-    """
-    results = Results(results.successes)
-    if not results.records:
-        raise UserError("there is no result to export: give a results folder and tables that have records")
-    found, levels, frame = averaged(results, rows, columns, values)
-    figures = found.reset_index()
-    of_methods = "method" in (rows, columns)
-    keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
-    # By the position of a row in `figures`.
-    place = frame.groupby([*levels, columns], sort=False, dropna=False).ngroup()
-    figures["rival"] = keeps.groupby(place).all()
-    by_seed = frame.groupby(["seed", place])[values].mean().unstack()
-    figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
-    shared = [axes(rows, columns)[1], *(name for name in levels[1:] if not competes(name))]
-    sign = _sign(values)
-    for _, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
-        found = against_best(by_seed[members.index], sign)
-        figures.loc[list(found), "p_value"] = list(found.values())
-        figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
-        if sign:
-            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
-    figures["bold"] &= figures["runs"] >= LEAST
-    if against:
-        base = figures[figures[rows] == against]
-        if base.empty:
-            raise unknown(f"{rows} in the table", against, set(figures[rows].map(str)))
-        same = [name for name in (columns, *levels[1:]) if not competes(name) or name == columns]
-        means = base.groupby(same, dropna=False)["mean"].mean().rename("base")
-        figures["difference"] = figures["mean"] - figures.join(means, on=same)["base"]
-    return Table(figures, tuple(levels), columns, values, against)
-
-
-def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
-    """Return column of `values` (seeds by methods) → corrected p-value of the test that the column with the
-    best mean is better; 1 for that column itself, NaN without two common seeds. Empty if `sign` is 0.
-
-    `sign`: 1 if more is better, -1 if less is better, 0 if methods do not compete on the figure.
-    """
-    means = sign * values.mean()
-    if not sign or means.isna().all():
-        return {}
-    best = means.idxmax()
-    others = [name for name in values.columns if name != best]
-    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
-    return {best: 1.0, **holm(found)}
-
-
-def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Return the p-values corrected for their number, step down (Holm 1979). NaN means no test and stays
-    NaN."""
-    ordered = pandas.Series(p_values, dtype=float).dropna().sort_values(kind="stable")
-    corrected = (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax()
-    return {**dict.fromkeys(p_values, float("nan")), **corrected.to_dict()}
+def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
+    """Return the table as text; `bold` and `plain` are the format strings of a `mean` and `std`."""
+    rows = table.figures
+    text = [
+        _cell(mean, std, bold if winner else plain)
+        for mean, std, winner in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
+    ]
+    names = [*table.levels, table.column]
+    index = [rows[name].map(_rounded) for name in names]
+    if not rows["rival"].all():
+        place = names.index("method")
+        index[place] = index[place].where(rows["rival"], index[place] + MARK)
+    cells = across(pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)))
+    if np.isfinite(ranks := table.mean_ranks()).any():
+        cells[RANK] = [_number(found) for found in ranks]
+    if table.against:
+        means = rows.groupby(list(table.levels), sort=False, dropna=False)["difference"].mean()
+        cells[f"above {table.against}"] = [_number(value, "+.2f") for value in means]
+    return cells.fillna("").rename_axis(columns=None)
 
 
 def export(
@@ -262,29 +140,29 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
 
 
 def _latex(table: Table) -> bytes:
-    shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$")
+    shown = as_text(table, r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$")
     levels = [each.replace("_", " ") for each in table.levels]
     shown.index = shown.index.set_names(levels)
     style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
     style = style.format(escape="latex", subset=levels)
     tabular = style.to_latex(hrules=True, column_format="l" * len(levels) + "r" * shown.shape[1])
-    note = table.note.replace("%", r"\%").replace("_", r"\_")
+    said = note(table).replace("%", r"\%").replace("_", r"\_")
     lines = (
         r"% \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
         tabular.rstrip(),
         r"\par\smallskip",
-        rf"{{\footnotesize {note}\par}}",
+        rf"{{\footnotesize {said}\par}}",
         r"\end{table}",
     )
     return ("\n".join(lines) + "\n").encode()
 
 
 def _markdown(table: Table) -> bytes:
-    shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}").reset_index()
+    shown = as_text(table, "**{mean} ± {std}**", "{mean} ± {std}").reset_index()
     lines = shown.astype(str).to_numpy().tolist()
-    return f"{markdown_table([*map(str, shown.columns)], lines)}\n\n{table.note}\n".encode()
+    return f"{markdown_table([*map(str, shown.columns)], lines)}\n\n{note(table)}\n".encode()
 
 
 def _csv(table: Table) -> bytes:
@@ -303,22 +181,6 @@ def _parquet(table: Table) -> bytes:
 
 
 _WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet}
-
-
-def _sign(values: str) -> int:
-    if values == MAIN or more_is_better(values):
-        return 1
-    return -1 if values.startswith(LESS_IS_BETTER) else 0
-
-
-def _p_value(pairs: np.ndarray) -> float:
-    """p-value of a paired t test, (seeds, 2), that the first column is greater; NaN below two pairs."""
-    if len(pairs) < 2:
-        return float("nan")
-    difference = pairs[:, 0] - pairs[:, 1]
-    if np.ptp(difference) == 0:
-        return float(difference[0] <= 0)
-    return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
 
 
 def _rounded(value: object) -> object:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
 
 from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.analysis.means import LEVEL, against_best, holm, make_table
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.report.export import LEVEL, against_best, export, holm, make_table
+from fedsub.benchmark.report.export import as_text, export
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -131,7 +132,7 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
         for dataset, methods in scores.items()
         for name, value in methods.items()
     ]
-    shown = make_table(Results(tuple(records))).shown("{mean}", "{mean}")
+    shown = as_text(make_table(Results(tuple(records))), "{mean}", "{mean}")
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
 
 
@@ -206,7 +207,7 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
     # They still compete.
     assert table.figures["bold"].tolist() == [False, False, True]
     assert table.figures["rank"].tolist() == [3.0, 2.0, 1.0]
-    shown = table.shown("{mean}", "{mean}")
+    shown = as_text(table, "{mean}", "{mean}")
     assert [*shown.index] == [("fedavg", ""), ("fedgraph", "zero"), ("fedgraph", "glorot")]
     assert shown["mean rank"].tolist() == ["3.00", "2.00", "1.00"]
     assert [*Results(tuple(records)).pivot().index] == [*shown.index]
@@ -274,7 +275,10 @@ def test_rows_stand_as_asked_for_beside_their_difference(tmp_path: Path) -> None
 
 def test_settings_are_rounded_where_they_are_shown() -> None:
     records = [make_record(make_cell(learning_rate=rate), 50.0) for rate in (0.1 + 0.2, 0.5)]
-    assert [*make_table(Results(tuple(records)), rows="learning_rate").shown("", "").index] == ["0.3", "0.5"]
+    assert [*as_text(make_table(Results(tuple(records)), rows="learning_rate"), "", "").index] == [
+        "0.3",
+        "0.5",
+    ]
 
 
 def test_the_command_line_exports_what_its_filters_let_through(

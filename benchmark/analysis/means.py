@@ -1,0 +1,153 @@
+"""Means by row and column, and which of them cannot be told from the best.
+
+A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
+the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
+one-sided t test over common seeds, each with its own draw of clients and split; Holm (1979) corrects the
+block's p-values. Methods that break privacy do not compete, as on the leaderboards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+from scipy.stats import ttest_rel
+
+from fedsub.benchmark.analysis.agreement import LEAST
+from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
+from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.datasets.errors import UserError, unknown
+
+LEVEL = 0.05
+LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
+"""Prefixes of figures for which less is better."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Means by row and column."""
+
+    figures: pandas.DataFrame
+    """One row for each row and column of the table: their names, `mean`, `std`, `runs` (seeds), `rival`
+    (whether it keeps privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
+    levels: tuple[str, ...]
+    """Columns of `figures` that name a row, the requested one first."""
+    column: str
+    """Column of `figures` that names a column."""
+    values: str
+    """Name of the figure."""
+    against: str = ""
+    """Row that is subtracted in the column `difference` of `figures`; empty for none."""
+
+    @property
+    def sign(self) -> int:
+        """1 if more is better, -1 if less is, 0 without a contest."""
+        return _sign(self.values)
+
+    @property
+    def across(self) -> bool:
+        """Whether the columns compete, rather than the rows."""
+        return axes(self.levels[0], self.column)[0] == self.column
+
+    @property
+    def index(self) -> pandas.Index:
+        """The rows of the table."""
+        rows = self.figures[list(self.levels)].drop_duplicates()
+        return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
+
+    def mean_ranks(self) -> list[float]:
+        """Return the mean rank of every row of the table; NaN if no column has a figure for each row."""
+        shared = [name for name in self.levels[1:] if not competes(name)]
+        rows = self.figures[self.figures["rival"]]
+        if rows.empty or self.across or not self.sign:
+            return [np.nan] * len(self.index)
+        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
+        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
+        kinds = [rows[name] for name in shared]
+        wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
+        ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
+        return [float(ranks.get(key, np.nan)) for key in self.index]
+
+
+def make_table(
+    results: Results,
+    rows: str = "method",
+    columns: str = "dataset",
+    values: str = MAIN,
+    against: str = "",
+) -> Table:
+    """Make a table of the means of every row and column, the best of each block marked; with `against` also
+    the differences from that row.
+
+    Raises UserError for a column or row that records do not have, and if there is no result.
+    """
+    results = Results(results.successes)
+    if not results.records:
+        raise UserError("there is no result to export: give a results folder and tables that have records")
+    found, levels, frame = averaged(results, rows, columns, values)
+    figures = found.reset_index()
+    of_methods = "method" in (rows, columns)
+    keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
+    # By the position of a row in `figures`.
+    place = frame.groupby([*levels, columns], sort=False, dropna=False).ngroup()
+    figures["rival"] = keeps.groupby(place).all()
+    by_seed = frame.groupby(["seed", place])[values].mean().unstack()
+    figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
+    shared = [axes(rows, columns)[1], *(name for name in levels[1:] if not competes(name))]
+    sign = _sign(values)
+    for _, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
+        found = against_best(by_seed[members.index], sign)
+        figures.loc[list(found), "p_value"] = list(found.values())
+        figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
+        if sign:
+            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+    figures["bold"] &= figures["runs"] >= LEAST
+    if against:
+        base = figures[figures[rows] == against]
+        if base.empty:
+            raise unknown(f"{rows} in the table", against, set(figures[rows].map(str)))
+        same = [name for name in (columns, *levels[1:]) if not competes(name) or name == columns]
+        means = base.groupby(same, dropna=False)["mean"].mean().rename("base")
+        figures["difference"] = figures["mean"] - figures.join(means, on=same)["base"]
+    return Table(figures, tuple(levels), columns, values, against)
+
+
+def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
+    """Return column of `values` (seeds by methods) → corrected p-value of the test that the column with the
+    best mean is better; 1 for that column itself, NaN without two common seeds. Empty if `sign` is 0.
+
+    `sign`: 1 if more is better, -1 if less is better, 0 if methods do not compete on the figure.
+    """
+    means = sign * values.mean()
+    if not sign or means.isna().all():
+        return {}
+    best = means.idxmax()
+    others = [name for name in values.columns if name != best]
+    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
+    return {best: 1.0, **holm(found)}
+
+
+def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return the p-values corrected for their number, step down (Holm 1979). NaN means no test and stays
+    NaN."""
+    ordered = pandas.Series(p_values, dtype=float).dropna().sort_values(kind="stable")
+    corrected = (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax()
+    return {**dict.fromkeys(p_values, float("nan")), **corrected.to_dict()}
+
+
+def _sign(values: str) -> int:
+    if values == MAIN or more_is_better(values):
+        return 1
+    return -1 if values.startswith(LESS_IS_BETTER) else 0
+
+
+def _p_value(pairs: np.ndarray) -> float:
+    """p-value of a paired t test, (seeds, 2), that the first column is greater; NaN below two pairs."""
+    if len(pairs) < 2:
+        return float("nan")
+    difference = pairs[:, 0] - pairs[:, 1]
+    if np.ptp(difference) == 0:
+        return float(difference[0] <= 0)
+    return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
