@@ -22,12 +22,12 @@ from tests.benchmark.fakes import endless_run, make_record, run, stored
 
 
 def limited_memory(cell: Cell, *given: object) -> Record:
-    """Run out of memory: the address space may not grow by the requested half GiB."""
+    """Run out of memory: the address space may not grow by the requested 64 GiB."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, limits[1]))
     try:
-        return make_record(cell, float(np.ones(2**26).sum()))
+        return make_record(cell, float(np.ones(2**33).sum()))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
