@@ -27,7 +27,7 @@ help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
 	@echo 'make test     run the tests'
 	@echo 'make lint     ruff, mypy and what may import what'
-	@echo 'make check    lint, the benchmark, the tests and six stored records again, in fresh environments (tox)'
+	@echo 'make check    lint, the benchmark, the tests and 37 stored records again (FEDSUB_DATA), in fresh environments (tox)'
 	@echo 'make browser  see that there is a Chromium for the tests of the site, or install one'
 	@echo 'make results  every page of results/ anew from its records, the site among them'
 	@echo 'make docs     the documentation, results/site/docs/index.html'

@@ -192,7 +192,7 @@ def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation
 
     Raises UserError if no client holds a training node, or none holds a test node.
     """
-    fix = "raise its share in the split, or keep the nodes that have this role among the clients'"
+    fix = "raise its share in the split, or let clients keep the nodes that have this role"
     if dataset.component is not None:
         fix += " (largest_component=false keeps all of the graph)"
     if not split.train.any():

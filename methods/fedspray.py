@@ -7,17 +7,18 @@ GNN θ_k. Clients share a feature-structure encoder ω = (g_e, g_p, g_q) and one
     s = a training node's own proxy; Σ_c q_c s_c for every other node
     phase 1, θ_k:         CE(y, ŷ) + λ₁ KL(p ‖ ŷ)                                           eqs. (5)–(7)
     phase 2, ω and s_i:   CE(y, q) + λ₂ KL(ŷ ‖ p) over training nodes, ŷ fixed            eqs. (11)–(13)
-    server:               ω ← Σ_k p_k ω_k,   s_c ← Σ_k a_c^k s_c^k / Σ_k a_c^k            eqs. (14), (15)
+    server:               ω ← Σ_k w_k ω_k,   s_c ← Σ_k a_c^k s_c^k / Σ_k a_c^k            eqs. (14), (15)
 
-s_c^k is the mean proxy of client k's training nodes of class c, a_c^k the share of c in its training labels.
+w_k is client k's weight, s_c^k the mean proxy of its training nodes of class c, a_c^k the share of c in its
+training labels.
 
-Departures: the defaults follow the authors' public code in three options. λ₁ is 1 there and 5 in the paper.
-Phase 1 uses only nodes whose q exceeds 0.7; eq. (6) takes all. A training node's own proxy persists over
-rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
+Departures: the defaults follow the authors' public code in three options. λ₁ is 1 in the code and 5 in the
+paper. Phase 1 skips unlabelled nodes with max q ≤ 0.7, eq. (6) none. A training node's own proxy persists
+over rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
 proxies start at 0.1, those of class c at 0.01·c, and ω uniform in ±1/√outputs. ω has the schedule's weight
 decay, as θ has; the code has none. Two options are off by default: g_q starts every round from g_p's weights,
-and GNN weights are uniform in [0, 1]. The paper's tables use both: on the same clients the code's figures are
-only reproduced with them (results/notes/fedspray-2.md).
+and GNN weights are uniform in [0, 1]. `fedspray-2` uses both: on the same clients the code's figures are only
+reproduced with them (results/notes/fedspray-2.md).
 
 A client that is absent in a round keeps θ, ω and its s_i, and is in no mean. s_c does not change if no
 present client holds class c. A present client sends C proxies, also of classes that it does not hold

@@ -5,7 +5,7 @@ A level is judged by measured − printed, its 90 % interval (Welch 1947, Satter
 
 - matches: the interval is inside ±δ, as in two one-sided tests of equivalence (Schuirmann 1987);
 - differs: the 95 % interval excludes 0, and the difference exceeds δ;
-- needs more runs: more seeds may decide;
+- needs more runs: the seeds so far do not decide;
 - cannot be settled from print: no number of seeds decides, because the printed mean is too uncertain.
 
 The variance of the difference is the sum of:
@@ -13,12 +13,12 @@ The variance of the difference is the sum of:
 - ours: the variance between seeds, divided by their number;
 - the paper's: the printed variance, divided by the number of its runs. Our variance replaces it if the paper
   prints no spread, or a spread of two runs that is smaller than ours;
-- if the paper's runs share one draw of partition and split: our variance between seeds, undivided. Each of
-  our seeds draws anew and trains anew, so that a missing printed spread then adds nothing more.
+- if the paper's runs share one draw of partition and split: our variance between seeds, undivided. It
+  includes draw and training, and so covers a spread that is not printed.
 
 A gain over a baseline is judged by the measured gain, paired by seed, and its 90 % interval:
 
-- kept: the interval is on the printed side of 0 and does not exclude half the printed gain;
+- kept: the interval is on the printed side of 0 and reaches half the printed gain;
 - vanished: the interval is within ±1 point of 0, or on the other side of 0;
 - open: all else.
 

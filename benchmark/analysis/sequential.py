@@ -1,10 +1,11 @@
 """Intervals and p-values that stay valid when seeds are added until a figure is decided.
 
-A figure is tested with 3, 5 and 10 seeds, and no more seeds are run once it is decided. Ordinary intervals
-then err too often: without any difference they find one in 7 to 10 of 100 cases instead of 5. The bounds here
-have the shape of O'Brien and Fleming (1979): with n of 10 seeds the interval is √(10/n) times as wide as an
-ordinary one, and the level is divided by `INFLATION`. They are repeated confidence intervals (Jennison and
-Turnbull 1989): each holds at every look. `tests/benchmark/analysis/test_sequential.py` simulates the errors.
+A figure is planned to be tested with 3, 5 and 10 seeds until it is decided; tables that share runs give other
+numbers. Ordinary intervals then err too often: without any difference they find one in 7 to 10 of 100 cases
+instead of 5. The bounds here have the shape of O'Brien and Fleming (1979): with n of 10 seeds the interval is
+√(10/n) times as wide as an ordinary one, and the level is divided by `INFLATION`. They are repeated
+confidence intervals (Jennison and Turnbull 1989): each holds at every look.
+`tests/benchmark/analysis/test_sequential.py` simulates the errors.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.records.folder import forget
 
     if (options.edit == "forget") != bool(options.key):
-        raise UserError("records forget needs the keys of records; records pack takes no keys")
+        raise UserError("`records forget` needs keys of records; `records pack` takes none")
     if options.edit == "pack":
         Records(request.results).pack()
         return OK

@@ -1,7 +1,7 @@
 """Leases that divide work among processes and machines sharing a results folder.
 
 A lease is a file in `leases/` of the results folder, named after the work. Its holder touches it while it
-works. A lease expires if it was not touched for LIFETIME seconds, or if its process on this machine is gone;
+works. A lease expires if it was not touched for LIFETIME seconds, or if its process ran here and has ended;
 the work of a killed process then goes to the next process that claims it. Files are created and taken over
 under one lock. Their age is measured by the clock that stamps them, which may be a file server's.
 """

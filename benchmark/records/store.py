@@ -1,5 +1,5 @@
-"""Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`, and those that were
-packed to be kept, `runs/GRAPH.jsonl.gz`.
+"""Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`, and those packed
+by `records pack`, `runs/GRAPH.jsonl.gz`.
 
     {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …], …}
     {"id": ID, "dataset": …, "method": …, "options": {…}, "defaults": ID, "names": ID, …}
@@ -143,7 +143,7 @@ class Store:
         return [*filter(None, map(self.get, [*self._lines]))]
 
     def get(self, key: str, metrics: Collection[str] = ()) -> Record | None:
-        """Return the valid record of `key`, if any: the latest success with these further metrics, else the
+        """Return the valid record of `key`, if any: the latest success that has all of `metrics`, else the
         latest success, else the latest record."""
         # A success stays valid when a later run of its cell fails.
         lines = self._lines.get(key, [])[::-1]

@@ -32,7 +32,7 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
     if not larger < clients <= larger + left:
         raise UserError(f"metis-imbalanced makes {larger + 1} to {larger + left} clients, not {clients}")
     if dataset.nodes < PARTS:
-        raise UserError(f"{dataset.name} has {dataset.nodes} nodes, fewer than {PARTS} parts: add nodes")
+        raise UserError(f"{dataset.name} has {dataset.nodes} nodes, fewer than {PARTS}: use a larger one")
     found = metis.partition(dataset, PARTS, seed)
     client = np.concatenate([np.repeat(np.arange(larger), MERGED), larger + np.arange(left)])
     while client.max() + 1 > clients:

@@ -90,7 +90,7 @@ class MethodInfo:
     needs_everyone: str = ""
     """Why no client may be absent from a round; empty if clients may."""
     version: int = 1
-    """Raise when the method's results change: records of another version belong to another cell."""
+    """Add 1 when the method's results change: records of another version belong to another cell."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a name unfit for a command line, and for options without `@dataclass`."""
@@ -127,14 +127,14 @@ class FederatedMethod:
 
     Two halves. `send`, `receive` and local training are the client's half: client k reads slice k of the
     clients' state, and the messages that it received. `aggregate` is the server's half: it reads messages and
-    the server's state. Neither reads the other's state, so a method of one client (K = 1) is a real client.
+    the server's state. Neither reads the other's state, so with K = 1 a method is one real client.
 
     Absent clients. In every round some clients may be absent (`Schedule.participation`, `leavers`) or do
     fewer epochs (`stragglers`). The default hooks then do as FedAvg does. An absent client does not train:
     its slices of parameters and of the optimiser's state stay as they were after its last training. It sends
-    nothing: zeros arrive, and means are over the other clients. It receives at the end of the round before
-    it returns. A method with a state of its own reads `present`, `receiving` and `working`. All clients take
-    part in exchanges before training.
+    nothing: zeros arrive, and means are over the other clients. It receives at the end of its
+    last absent round. A method with a state of its own reads `present`, `receiving` and `working`. All
+    clients take part in exchanges before training.
     """
 
     info: ClassVar[MethodInfo]

@@ -20,7 +20,7 @@ Departures:
 - An absent client sends neither models nor values; values that were propagated once stay available.
   With gcn its stand-ins keep in training, layer by layer, the values of its last step (at first zero), and no
   gradient flows back through them. Evaluation uses every client.
-Others are described where they are made: `methods.fedcog.options`, `coupling.couple` and `coupling.exposed`.
+LNNC (joins nearest neighbours) and others: `methods.fedcog.options`, `coupling.couple`, `coupling.exposed`.
 """
 
 from __future__ import annotations

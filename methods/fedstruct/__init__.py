@@ -12,10 +12,10 @@ algorithm 3 (`methods.fedstruct.rows`), pruned or not. Without pruning both vers
 
 Departures: by default Ā is only its last power, as in the reference code; `beta=all` weighs every power 1/L
 (the paper does not give the β). If version b's rows for all labelled and evaluated nodes would exceed
-`rows_limit_gb`, Ā g(S) is propagated instead, with the same result. Hop2Vec keeps g (table 4 gives its
-layers, eq. 23 has none: `transform=none`). The schedule weighs clients' mean gradients: eq. (8), 1/|labelled|
-for every labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…` weigh by all
-nodes of a client, `nodes`. `methods.fedstruct.bytes` says which bytes count.
+`rows_limit_gb`, Ā g(S) is propagated instead, with the same result. Hop2Vec keeps g, as in table 4;
+`transform=none` is eq. 23, without g. Clients' mean gradients are weighted by labelled nodes in eq. (8)
+(`training-nodes`), by all nodes in the reference code and the protocols `fedstruct-…` (`nodes`).
+`methods.fedstruct.bytes` says which bytes count.
 
 A client that is absent in a round adds no gradient, as in FedSGD. Its nodes stay in Ā, which is known before
 the first round. Their structure features stay available for propagation.

@@ -364,4 +364,4 @@ def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [*(tmp_path / "curves").glob("*.parquet")]
     assert [*Records(tmp_path).every()] == [before]
     assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
-    assert "takes no keys" in capsys.readouterr().err
+    assert "takes none" in capsys.readouterr().err
