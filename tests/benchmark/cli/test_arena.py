@@ -161,7 +161,7 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     assert {column["dataset"] for column in models["columns"]} == {*graphs}
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
     assert (across["verdict"], across["over"]) == ("holds", pytest.approx({"local": 2.0, "fedavg": 2.0}))
-    said = "FedGCN and FedLap+ in 2 places, on average +2.00 from Local, +2.00 from FedAvg"
+    said = "FedGCN and FedLap+ in 2 comparisons, on average +2.00 from Local, +2.00 from FedAvg"
     assert f"**Holds** ({said})" in (tmp_path / "arena.md").read_text()
 
 
