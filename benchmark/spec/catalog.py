@@ -123,22 +123,23 @@ def remembering() -> Iterator[None]:
         yield
         return
     path = user_cache() / f"known-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]}.json"
-    before, found = b"", None
+    found = None
     with suppress(OSError):
         seal, _, content = path.read_bytes().partition(b"\n")
         # A damaged file, or one of other sources, counts as missing.
         if seal == _seal(content):
-            before, found = content, msgspec.convert(json.loads(content), Index)
+            found = msgspec.json.decode(content, type=Index)
     # The empty context keeps a program's objects out of the index.
     token = _INDEX.set(index := found or Context().run(_asked))
+    held = len(index.answers) if found else -1
     try:
         yield
     finally:
         _INDEX.reset(token)
-        content = json.dumps(asdict(index)).encode()
-        # If the file cannot be written, the next command asks again.
-        with suppress(OSError):
-            if content != before:
+        if len(index.answers) > held:
+            content = msgspec.json.encode(index)
+            # If the file cannot be written, the next command asks again.
+            with suppress(OSError):
                 write_atomically(path, _seal(content) + b"\n" + content)
 
 
