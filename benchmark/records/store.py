@@ -187,12 +187,13 @@ class Store:
         return {name for each in held if isinstance(name := each.get("protocol"), str)}
 
     def check_writable(self) -> None:
-        """Create the file if it is missing, so that a run fails before its first cell, not after it.
+        """Create the file, so that a run fails before its first cell, not after it; it does not stay empty.
 
         Raises StoreError if the file cannot be written.
         """
         with explained_to_user("write", self.path), self._file.locked():
-            pass
+            if not self.path.stat().st_size:
+                self.path.unlink()
 
     def append(self, record: Record, replace: bool = False) -> bool:
         """Write one record and sync it to disk; returns whether it was written.
