@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.records.jsonl import JsonLines
+from fedsub.benchmark.records.jsonl import JsonLines, state_of
 from fedsub.benchmark.records.record import SERIES, Series, check_curve, to_json
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
@@ -89,8 +89,7 @@ class Curves:
     def refresh(self) -> None:
         """Read what other processes wrote."""
         self._file.refresh()
-        found = self._path.stat() if self._path.exists() else None
-        state = () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+        state = state_of(self._path)
         if state != self._state:
             self._packed, self._state = _Packed(self._path if state else None), state
 

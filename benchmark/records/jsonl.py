@@ -55,7 +55,10 @@ class JsonLines:
 
     def refresh(self) -> None:
         """Read what was written since the last read; a missing file is not created."""
-        descriptor = os.open(self.path if self.path.exists() else os.devnull, os.O_RDONLY)
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            descriptor = os.open(os.devnull, os.O_RDONLY)
         try:
             self._refresh(descriptor)
         finally:
@@ -98,7 +101,7 @@ class JsonLines:
     def _refresh(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         size, identity = found.st_size, (found.st_dev, found.st_ino)
-        packed = _state(self.packed)
+        packed = state_of(self.packed)
         # A new file may reuse the inode of the file that it replaced, so the bytes are compared too.
         before = _read(descriptor, self._read_to - len(self._before), self._read_to)
         if (identity, packed, before) != (self._identity, self._packed, self._before):
@@ -149,7 +152,8 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def state_of(path: Path) -> tuple[int, ...]:
+    """Return numbers that change when a file is replaced; empty if it is missing."""
     found = path.stat() if path.exists() else None
     return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
