@@ -378,9 +378,6 @@ def _cells(
     )
     axes = (partitions, request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
-        if scheme in request.partition and not request.clients:
-            largest = {**protocol.settings, **replaced}.get("largest_component", True)
-            clients = catalog.clients_in(dataset, scheme, largest) or clients
         point: dict[str, Any] = {
             "dataset": dataset,
             "partition": scheme,
@@ -388,6 +385,9 @@ def _cells(
             "method": variant.text,
             "backbone": backbone,
         }
+        if scheme in request.partition and not request.clients:
+            largest = {**protocol.settings_for(**point), **replaced}.get("largest_component", False)
+            point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
         settings = {**protocol.settings_for(**point), **replaced}
         others = (settings.get(name, "") for name in ("split", "selection_metric"))
         parts = (dataset, variant.name, scheme, backbone, *others)

@@ -8,7 +8,8 @@ from fedsub.benchmark.analysis.published import answerable, figures, published_f
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
-from fedsub.benchmark.spec.protocol import load_protocol, names
+from fedsub.benchmark.spec.protocol import ARENA, load_protocol, names
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.partition import clients_in
 from fedsub.datasets.registry import load
 from fedsub.methods.core import registry
@@ -51,6 +52,14 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
     for dataset, scheme, clients in places:
         assert clients_in(load(dataset, data_directory, download=False), scheme) == clients
     assert {cell.largest_component for cell in cells} == {False}
+
+
+def test_a_requested_attribute_counts_the_clients_of_the_graph_that_the_table_keeps(
+    data_directory: Path,
+) -> None:
+    scheme = "attribute[key=library]"
+    request = Request(table=(str(ARENA),), dataset=("libraries",), partition=(scheme,), method=("local",))
+    assert {cell.clients for cell in make_plan(request).cells} == {3}
 
 
 def test_published_figures_are_found() -> None:
