@@ -102,10 +102,6 @@ class AuthorsRuns(Latest[Run]):
     def __init__(self, results: Path, code: str) -> None:
         super().__init__(results / "authors" / f"{code}.jsonl", Run, attrgetter("key", "commit"))
 
-    def done(self, key: str, commit: str) -> bool:
-        """Whether our cell has been run with this commit of the code."""
-        return any((run.key, run.commit) == (key, commit) for run in self.values())
-
     def add(self, run: Run) -> None:
         """Append a run. Raises UserError for a non-finite number, StoreError if it cannot be written."""
         self.append(run.to_json())

@@ -66,7 +66,8 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     for code, checkout in codes.items():
         version = version_of(checkout)
         kept = AuthorsRuns(request.results, code.name)
-        waiting = [cell for cell in plans[code] if request.rerun or not kept.done(cell.key, version)]
+        done = {run.key for run in kept.values() if run.commit == version}
+        waiting = [cell for cell in plans[code] if request.rerun or cell.key not in done]
         print(f"{code.title}: {len(plans[code])} runs, {len(waiting)} of them to run", file=sys.stderr)
         if dry_run:
             for cell in waiting:
@@ -164,11 +165,6 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     return list(cells.values())
 
 
-def worker_of(code: PublicCode) -> str:
-    """Return the name of the module that runs the code."""
-    return f"fedsub.benchmark.studies.authors.{code.name}_worker"
-
-
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
     """Run the code in a worker on the clients of our cell. Raises WorkerError."""
     with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
@@ -189,7 +185,8 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
             "kept": str(kept),
             "memory": available_memory(0.9),
         }
-        with Worker(code.name, python, worker_of(code), LONGEST) as worker:
+        module = f"fedsub.benchmark.studies.authors.{code.name}_worker"
+        with Worker(code.name, python, module, LONGEST) as worker:
             answer = worker.ask(task)
         if (found := Path(folder) / KEPT).exists():
             keep(kept, found.read_bytes())
