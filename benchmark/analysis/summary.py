@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
-
-import msgspec
 
 from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.figures import Entry
@@ -18,7 +15,6 @@ from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import WithAuthors
 from fedsub.benchmark.analysis.standing import Contender, above_local
 from fedsub.benchmark.spec.cell import Block
-from fedsub.benchmark.spec.schema import read_as
 
 
 @dataclass(frozen=True)
@@ -99,17 +95,11 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
     """Verdict → number of levels with it, compared with the printed figures only, and number that keep it
     with the false discovery rate controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
-    kept = {
-        agreement.MATCHES: agreement.survives(level.p_matches or 0.0 for level in levels),
-        agreement.DIFFERS: agreement.survives(level.p_differs or 0.0 for level in levels),
+    p_values = {
+        agreement.MATCHES: [level.p_matches or 0.0 for level in levels],
+        agreement.DIFFERS: [level.p_differs or 0.0 for level in levels],
     }
-    return {
-        word: (
-            sum(level.word == word for level in levels),
-            sum(level.word == word and stays for level, stays in zip(levels, stay, strict=True)),
-        )
-        for word, stay in kept.items()
-    }
+    return agreement.discoveries([level.word for level in levels], p_values)
 
 
 def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
@@ -123,19 +113,12 @@ def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
     }
 
 
-class _Shown(msgspec.Struct, forbid_unknown_fields=True):
-    """Content of headline.toml."""
-
-    table: str
-    block: Block
-    costs: tuple[str, ...]
-
-
-_SHOWN = read_as(Path(__file__).with_name("headline.toml"), _Shown)
-EVERY = _SHOWN.table
+EVERY = "all-methods"
 """The table that has every method."""
-FIRST = _SHOWN.block
+FIRST: Block = ("cora", "metis", 10)
 """The block to show where there is room for one only."""
+COMPARED = ("fedavg", "fedpub", "fedstruct")
+"""Methods whose bytes are compared in the headline."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +134,7 @@ class Headline:
     levels: Counter[str]
     """Verdict → number of printed figures."""
     costs: Sequence[Contender]
-    """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
+    """`COMPARED` on `FIRST` of `EVERY`."""
 
 
 def headline(
@@ -174,5 +157,5 @@ def headline(
         max(overall, key=lambda each: len(each.pairs), default=None),
         Counter(finding.word for finding in findings),
         Counter(words),
-        [first[name] for name in _SHOWN.costs if name in first],
+        [first[name] for name in COMPARED if name in first],
     )
