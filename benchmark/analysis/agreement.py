@@ -315,8 +315,7 @@ class _Difference:
         return np.sqrt(variance), freedom
 
     def _halves(self, alpha: float, seeds: Numbers) -> Numbers:
-        halves: Numbers = half_width(*self.errors(seeds), seeds, alpha)
-        return halves
+        return half_width(*self.errors(seeds), seeds, alpha)
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""

@@ -147,8 +147,7 @@ class Arena:
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
         # Digits beyond the sixth depend on the order of summation.
-        ready: dict[str, Any] = json_ready(found, 6)
-        return ready
+        return json_ready(found, 6)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

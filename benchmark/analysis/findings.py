@@ -11,11 +11,11 @@ from typing import Any
 from fedsub.benchmark.analysis import agreement, paired
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points
 from fedsub.benchmark.analysis.causes import unmeasured
-from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
+from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.published import published_figure
-from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import names
 
 Rows = Mapping[str, Sequence[Row]]
@@ -181,13 +181,6 @@ def find(claims: Iterable[Claim], rows: Rows, measured: bool = False) -> list[Fi
     return [
         Finding(claim, tuple(_find(each, rows, measured) for each in claim.contrasts)) for claim in claims
     ]
-
-
-def findings_of(boards: Iterable[Leaderboard]) -> list[Finding]:
-    """Judge every claim of the papers by these tables."""
-    claims = load_claims()
-    named = {table for claim in claims for table in claim.tables}
-    return find(claims, {each.protocol.name: each.rows for each in boards if each.protocol.name in named})
 
 
 def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:

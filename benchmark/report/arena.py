@@ -76,8 +76,7 @@ def write_arena(
 def arena_of(results: Path) -> dict[str, Any] | None:
     """Return the content of `arena.json`; None without the file."""
     path = results / ARENA_JSON
-    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    return found
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
