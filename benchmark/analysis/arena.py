@@ -76,6 +76,7 @@ class Entry(Outcome):
     def to_dict(self, cap: float | None) -> dict[str, Any]:
         """Return the settings found and all scores. `cap` is the time cap of the search; None if unknown."""
         best = self.best
+        finals = {record.key: record for record in (*self.tuned, *self.default) if record is not None}
         return {
             **self.place,
             "chosen": best.pop("method"),
@@ -86,6 +87,7 @@ class Entry(Outcome):
             "records": [record.key for record in self.successes],
             "trials_left_out": self.left_out,
             "search_seconds": round(self.seconds, 1),
+            "final_seconds": round(sum(sum(each.core_seconds.values()) for each in finals.values()), 1),
             "cap": cap,
         }
 
