@@ -43,9 +43,6 @@ class PublicCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lacks: str = ""
     """Parts of its paper's tables that it cannot run here, and why."""
 
-    def __hash__(self) -> int:
-        return hash(self.name)
-
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     code: tuple[PublicCode, ...]

@@ -55,7 +55,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     checkout, interpreter or filter.
     """
     codes = chosen(named)
-    plans = {code: plan(code, request) for code in codes}
+    plans = {name: plan(CODES[name], request) for name in codes}
     python = python or Path(os.environ.get(VARIABLE) or PYTHON)
     if not dry_run and (reason := lacks(python, "import torch, numpy, scipy")):
         raise UserError(
@@ -63,12 +63,12 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
             f"--python or {VARIABLE}"
         )
     failures = 0
-    for code, checkout in codes.items():
-        version = version_of(checkout)
+    for name, checkout in codes.items():
+        code, cells, version = CODES[name], plans[name], version_of(checkout)
         kept = AuthorsRuns(request.results, code.name)
         done = {run.key for run in kept.values() if run.commit == version}
-        waiting = [cell for cell in plans[code] if request.rerun or cell.key not in done]
-        print(f"{code.title}: {len(plans[code])} runs, {len(waiting)} of them to run", file=sys.stderr)
+        waiting = [cell for cell in cells if request.rerun or cell.key not in done]
+        print(f"{code.title}: {len(cells)} runs, {len(waiting)} of them to run", file=sys.stderr)
         if dry_run:
             for cell in waiting:
                 print(f"{cell.key}  {code.name}: {cell.title}")
@@ -95,12 +95,12 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     return failures
 
 
-def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
-    """Return public codes and their folders from `NAME=PATH` arguments.
+def chosen(given: Sequence[str]) -> dict[str, Path]:
+    """Return names of public codes and the codes' folders from `NAME=PATH` arguments.
 
     Raises UserError for an unknown name and for a path that holds another code.
     """
-    found: dict[PublicCode, Path] = {}
+    found = {}
     for text in given:
         name, equals, path = text.partition("=")
         if name not in CODES:
@@ -111,7 +111,7 @@ def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
                 f"{text} is not a checkout of {code.title}'s code: write {name}=PATH, PATH being a clone of "
                 f"https://github.com/{code.repository}, which has {code.entry}"
             )
-        found[code] = Path(path).resolve()
+        found[name] = Path(path).resolve()
     return found
 
 
