@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -150,8 +149,7 @@ class Arena:
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
         # Digits beyond the sixth depend on the order of summation.
-        ready: dict[str, Any] = json_ready(found, 6)
-        return ready
+        return json_ready(found, 6)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -285,13 +283,18 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     ]
 
 
+def block_of(entry: Mapping[str, Any]) -> Block:
+    """Return the block of an entry (`Entry.to_dict`)."""
+    return entry["dataset"], entry["partition"], entry["clients"]
+
+
 def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
     """Block → its methods in the result of `Arena.to_dict`, best tuned mean first. `default` and `tuned` are
     the method's scores over its successful draws; None without any."""
     blocks: dict[Block, list[dict[str, Any]]] = {}
     for entry in found["entries"]:
         line = {**entry, **{name: _score_over(entry[name]) for name in ("default", "tuned")}}
-        blocks.setdefault((entry["dataset"], entry["partition"], entry["clients"]), []).append(line)
+        blocks.setdefault(block_of(entry), []).append(line)
     for listed in blocks.values():
         listed.sort(key=lambda line: line["tuned"].mean if line["tuned"] else -1.0, reverse=True)
     return blocks
@@ -299,5 +302,4 @@ def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
 
 def _score_over(scores: Iterable[float | None]) -> Score | None:
     known = {draw: score for draw, score in enumerate(scores) if score is not None}
-    std = statistics.stdev(known.values()) if len(known) > 1 else None
-    return Score(fmean(known.values()), std, None, known) if known else None
+    return Score.of(known) if known else None

@@ -173,4 +173,4 @@ def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
 
 def text(value: Any) -> str:
     """Return a setting's value as `--set` takes it."""
-    return "+".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.analysis.arena import Arena, by_block, gains
+from fedsub.benchmark.analysis.arena import Arena, block_of, by_block, gains
 from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
@@ -76,8 +76,7 @@ def write_arena(
 def arena_of(results: Path) -> dict[str, Any] | None:
     """Return the content of `arena.json`; None without the file."""
     path = results / ARENA_JSON
-    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    return found
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
@@ -101,12 +100,10 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
 
 def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict[Block, float]:
     """Return block → the largest known cap under which its searches ran; 0 means no cap."""
-    listed = [
-        (tuple(each[axis] for axis in ("dataset", "partition", "clients")), each)
+    caps = {
+        block_of(each): known
         for each in before["entries"]
-    ]
-    caps: dict[Any, float] = {
-        block: known for block, each in listed if (known := each.get("cap", before.get("cap"))) is not None
+        if (known := each.get("cap", before.get("cap"))) is not None
     }
     return caps | {
         block: max((cap, caps.get(block, cap)), key=lambda each: each or math.inf) for block in ran
