@@ -86,6 +86,7 @@ class Entry(Outcome):
             "default": [record and record.score for record in self.default],
             "records": [record.key for record in self.successes],
             "trials_left_out": self.left_out,
+            "by_first_rung": not self.full,
             "search_seconds": round(self.seconds, 1),
             "final_seconds": round(sum(sum(each.core_seconds.values()) for each in finals.values()), 1),
             "cap": cap,

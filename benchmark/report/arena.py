@@ -93,7 +93,8 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
-        hours=sum(each["search_seconds"] + each["final_seconds"] for each in found["entries"]) / 3600,
+        hours=sum(each["search_seconds"] + each.get("final_seconds", 0) for each in found["entries"]) / 3600,
+        by_first_rung=sum(each.get("by_first_rung", False) for each in found["entries"]),
         draws=len(FINAL_SEEDS), first_rung=(results / "notes" / "first-rung.md").is_file(),
     )  # fmt: skip
 
