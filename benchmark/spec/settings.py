@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping
 from typing import Any
 
 from fedsub.benchmark.spec.cell import FIELDS
 from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.options import Spec, parse_value
+from fedsub.datasets.options import parse_value
 
 _AXES = ("dataset", "partition", "clients", "method", "backbone")
 _BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
@@ -28,15 +26,7 @@ _NO_SETTINGS = (
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 
 
-def toml_type(hint: Any) -> Any:
-    """Return the TOML type of a field of type `hint`."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Mapping:
-        return dict[str, str] if arguments[1] is str else dict
-    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
-
-
-_TYPES = {name: toml_type(FIELDS[name].hint) for name in SETTINGS}
+_TYPES = {name: FIELDS[name].stored for name in SETTINGS}
 USUAL = {
     **dict.fromkeys(("lr", "eta"), "learning_rate"),
     **dict.fromkeys(("wd", "l2"), "weight_decay"),
