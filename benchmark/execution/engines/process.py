@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process, resource_tracker
@@ -38,7 +38,7 @@ class ProcessPool:
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`."""
         # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
