@@ -20,7 +20,7 @@ from typing import Any
 
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
-from fedsub.benchmark.spec.settings import SETTINGS, checked_setting, unknown_setting
+from fedsub.benchmark.spec.settings import AXES, SETTINGS, checked_setting, unknown_setting
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
@@ -30,7 +30,6 @@ from fedsub.datasets.paths import PLUGIN, is_path
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 ARENA = Path(__file__).with_name("arena.toml")
 """The protocol of `fedsub arena`; outside `FOLDER`, so that --all does not run it."""
-AXES = ("dataset", "partition", "clients", "method", "backbone")
 AT_ROUND = "@round"
 """Separates a score from the number of its round."""
 AT_CLIENTS = "@clients"

@@ -9,11 +9,12 @@ from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import parse_value
 
-_AXES = ("dataset", "partition", "clients", "method", "backbone")
-_BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
+AXES = ("dataset", "partition", "clients", "method", "backbone")
+"""What the grid of a table varies."""
+_BESIDE = (*AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
 """Arguments of `run` and the command line that are no settings."""
 _NO_SETTINGS = (
-    *_AXES,
+    *AXES,
     "protocol",
     "options",
     "seed",
@@ -59,7 +60,7 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
     if name in USUAL:
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
     if name in _BESIDE:
-        where = " or in [grid] of a table" if name in _AXES else ""
+        where = " or in [grid] of a table" if name in AXES else ""
         return UserError(f"{name} is not a setting: give it with --{name}{where}")
     return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 
