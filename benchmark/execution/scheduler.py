@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,7 +19,7 @@ from fedsub.benchmark.execution.engines import (
     SlurmEngine,
     create_engine,
 )
-from fedsub.benchmark.execution.estimate import Estimate
+from fedsub.benchmark.execution.estimate import expected_seconds
 from fedsub.benchmark.execution.leases import Leased, Leases, holder
 from fedsub.benchmark.execution.logs import Logged, keep_failure
 from fedsub.benchmark.execution.progress import GridProgress, console_for
@@ -40,21 +39,17 @@ def run_cells(
     cells: Sequence[Cell],
     records: Records,
     work: RunCell,
-    estimate: Estimate,
-    callbacks: Sequence[Callback] = (),
-    until: float = math.inf,
-    quiet: bool = False,
-    wanted: Wanted | None = None,
+    callbacks: Sequence[Callback],
+    until: float,
+    quiet: bool,
+    wanted: Wanted | None,
 ) -> list[Record]:
     """Run the cells and store their records; returns the records of those that failed.
 
-    `estimate` weights the cells of the progress bar. No cell begins after the time `until`, of
-    `time.monotonic`. `callbacks` are called after every round in this process; `quiet` shows no progress;
-    `wanted` as in `Queue`.
+    No cell begins after the time `until`, of `time.monotonic`. `callbacks` are called after every round in
+    this process; `quiet` shows no progress; `wanted` as in `Queue`.
     """
     failures: list[Record] = []
-    if not cells:
-        return failures
     engine = create_engine(request, len(cells), records.peak_memory)
     if request.checkpoint:
         for sentence in Checkpoints(request.results, request.checkpoint).describe(cells):
@@ -63,7 +58,7 @@ def run_cells(
     console.quiet = quiet
     with (
         Leases(request.results) as leases,
-        GridProgress(cells, console, estimate) as progress,
+        GridProgress(expected_seconds(cells, records), console) as progress,
         _with_callbacks(engine, cells, callbacks, progress, work) as reporting,
     ):
         if not isinstance(engine, InProcess):
