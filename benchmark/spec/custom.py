@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedsub.benchmark.spec import sources
+from fedsub.benchmark.spec import catalog, sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.digests import content_of, digest, of_files, with_modules
 from fedsub.datasets.errors import UserError
@@ -192,22 +192,6 @@ def names_of(cell: Cell) -> dict[str, str]:
     }
 
 
-def known_names(part: str) -> list[str]:
-    """Return all registered names of a part's kind, plug-ins included."""
-    from fedsub.datasets import partition, registry, splits
-    from fedsub.methods.core import registry as methods
-    from fedsub.methods.stacked.backbones import BACKBONES
-
-    names: dict[str, Callable[[], list[str]]] = {
-        "dataset": registry.names,
-        "method": methods.names,
-        "partition": partition.SCHEMES.names,
-        "split": splits.SCHEMES.names,
-        "backbone": BACKBONES.names,
-    }
-    return names[part]()
-
-
 def _reader(part: str) -> Callable[..., Any]:
     """The partition scheme or split that reads a file."""
     from fedsub.datasets.partition import file as partition_file
@@ -229,7 +213,7 @@ def _name_of(part: str, path: Path) -> str:
         name = path.stem.replace("_", "-")
     else:
         return path.name
-    return path.name if name in known_names(part) else name
+    return path.name if name in catalog.names(part) else name
 
 
 def _registered(path: Path) -> str:

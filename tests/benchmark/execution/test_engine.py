@@ -9,6 +9,7 @@ from fedsub.benchmark.execution.engines import InProcess, ProcessPool, SlurmEngi
 from fedsub.benchmark.execution.engines.process import run_apart
 from fedsub.benchmark.execution.logs import Logged, log_path
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import (
     disk_filling_run,
     failed,
@@ -79,18 +80,18 @@ def test_workers_keep_to_their_threads_and_hear_no_ctrl_c_even_while_they_start(
 def test_a_pool_that_is_closed_early_leaves_no_process() -> None:
     records = ProcessPool(workers=2).map(quick_run, cells(6), failed)
     first = next(iter(records))
-    records.close()  # type: ignore[attr-defined]
+    records.close()
     with pytest.raises(ProcessLookupError):
         os.kill(first.extras["process"], 0)
 
 
 def test_one_cell_or_a_debugger_stays_in_process() -> None:
-    assert isinstance(create_engine("process", 4, 1, cells=1), InProcess)
-    assert isinstance(create_engine("in-process", 4, 1, cells=9), InProcess)
-    assert isinstance(create_engine("slurm", 4, 1, cells=1), SlurmEngine)
+    assert isinstance(create_engine(Request(workers=4), cells=1), InProcess)
+    assert isinstance(create_engine(Request(engine="in-process"), cells=9), InProcess)
+    assert isinstance(create_engine(Request(engine="slurm"), cells=1), SlurmEngine)
     # Even with one worker, a killed cell must not end the others.
-    assert create_engine("process", 1, 1, cells=9) == ProcessPool(workers=1)
-    assert create_engine("process", 4, 2, cells=3) == ProcessPool(workers=3, threads=2)
+    assert create_engine(Request(), cells=9) == ProcessPool(workers=1)
+    assert create_engine(Request(workers=4, threads=2), cells=3) == ProcessPool(workers=3, threads=2)
 
 
 def test_a_log_that_cannot_be_begun_costs_no_cell(tmp_path: Path) -> None:
