@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedsub.datasets.errors import UserError, check_at_least, check_choice
+from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limits
 from fedsub.datasets.ranges import tunable
 
@@ -65,8 +65,8 @@ class Architecture:
         check_choice("head", self.head, HEADS)
         check_choice("outputs", self.outputs, OUTPUTS)
         check_choice("norm", self.norm, NORMS)
-        for width in self.hidden:
-            check_at_least("every width in hidden", width, 1)
+        if min(self.hidden, default=1) < 1:
+            raise UserError(f"every width in hidden must be at least 1; the smallest is {min(self.hidden)}")
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
         """The architecture of a method's own network: the same dropout, hidden widths as options write them
