@@ -18,11 +18,7 @@ from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.kernels import NARROW, sparse_product
 from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
-from fedsub.methods.stacked.propagation import (
-    propagate,
-    use_kernel,
-    with_self_loops,
-)
+from fedsub.methods.stacked.propagation import propagate, use_kernel, with_self_loops
 from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
 from tests.methods.federations import small_dataset, small_federation
 from tests.methods.rounding import assert_agree
