@@ -123,5 +123,4 @@ def find(name: str) -> Metric:
         return given
     if name not in names():
         raise unknown("metric", name, names())
-    found: Metric = getattr(importlib.import_module(f"{__name__}.{name}"), name)
-    return found
+    return getattr(importlib.import_module(f"{__name__}.{name}"), name)

@@ -192,9 +192,9 @@ def test_every_draw_is_new_and_a_client_draws_what_it_would_beside_the_others() 
         for each in (together, alone):
             each.begin(number)
         for _ in range(2):
-            drawn.append(together.normal(torch.zeros(4, 5)))
-            assert torch.equal(alone.normal(torch.zeros(1, 5)), drawn[-1][2:3])
-    drawn += [secret.normal(torch.zeros(4, 5)) for _ in range(2)]
+            drawn.append(together.draw("standard_normal", torch.zeros(4, 5)))
+            assert torch.equal(alone.draw("standard_normal", torch.zeros(1, 5)), drawn[-1][2:3])
+    drawn += [secret.draw("standard_normal", torch.zeros(4, 5)) for _ in range(2)]
     assert len({each.numpy().tobytes() for each in drawn}) == len(drawn)
 
 

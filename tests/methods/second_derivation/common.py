@@ -29,19 +29,10 @@ FLOAT = 4
 """Bytes of a number that is sent."""
 
 
-def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
-    """Divide a graph among `clients` clients; the division of a graph given by name is cached."""
-    return (
-        _named(dataset, clients, scheme) if isinstance(dataset, str) else _divided(dataset, clients, scheme)
-    )
-
-
 @cache
-def _named(dataset: str, clients: int, scheme: str) -> Federation:
-    return _divided(load(dataset), clients, scheme)
-
-
-def _divided(graph: Dataset, clients: int, scheme: str) -> Federation:
+def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
+    """Divide a graph, or the graph of a name, among `clients` clients."""
+    graph = load(dataset) if isinstance(dataset, str) else dataset
     parts = partition(graph, scheme, clients, 0)
     return federate(graph, parts, make_split(graph.labels.numpy(), parts, SPLIT, 0, graph.classes))
 

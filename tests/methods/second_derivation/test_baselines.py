@@ -23,9 +23,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.second_derivation.common import (
-    Pair,
-)
+from tests.methods.second_derivation.common import Pair
 from tests.methods.second_derivation.rounds import distance
 from tests.methods.second_derivation.served import (
     Adaptive,

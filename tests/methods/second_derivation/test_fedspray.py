@@ -36,16 +36,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers, optimiser_of
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import (
-    FLOAT,
-    TOLERANCE,
-    Pair,
-    adam,
-    copied,
-    created,
-    gap,
-    leaves,
-)
+from tests.methods.second_derivation.common import FLOAT, TOLERANCE, Pair, adam, copied, created, gap, leaves
 from tests.methods.second_derivation.rounds import Meter, turn
 
 CLIENTS, WIDTH = 5, 8

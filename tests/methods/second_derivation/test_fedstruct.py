@@ -39,13 +39,7 @@ from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.loops import numbers, optimiser_of
-from tests.methods.second_derivation.common import (
-    FLOAT,
-    TOLERANCE,
-    copied,
-    created,
-    gap,
-)
+from tests.methods.second_derivation.common import FLOAT, TOLERANCE, copied, created, gap
 
 CLIENTS, WIDTH = 4, 7
 INDEX = 1
