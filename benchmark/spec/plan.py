@@ -202,8 +202,8 @@ def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
     """Yield the cells of the I-th of N shards; cells of one key fall into one shard."""
     for cell in cells:
-        # A seed's decimal digits are valid in base 16, so different seeds give different numbers.
-        if shard is None or int(cell.key.replace("-", ""), 16) % shard[1] == shard[0] - 1:
+        group, _, seed = cell.key.partition("-")
+        if shard is None or (int(group, 16) + int(seed)) % shard[1] == shard[0] - 1:
             yield cell
 
 
