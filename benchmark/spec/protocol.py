@@ -329,6 +329,14 @@ _TOP = {
 }
 
 
+_DEPENDS_ON: Mapping[str, tuple[str, ...]] = {
+    "method": ("dataset",),
+    "partition": ("dataset", "method"),
+    **dict.fromkeys(("clients", "backbone"), ("dataset", "method", "partition")),
+}
+"""Axis → axes by which an override may change its values (`Protocol.points`)."""
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Checks a file's content; errors name its keys."""
@@ -407,6 +415,10 @@ class _Reader:
             raise self.error(f"key 'seeds' must be at least 0, not {given['seeds']}")
         readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
         read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+        for axis in read["grid"]:
+            if axis not in _DEPENDS_ON or not read["when"].keys() <= {*_DEPENDS_ON[axis]}:
+                allowed = "; ".join(f"{name} by {', '.join(by)}" for name, by in _DEPENDS_ON.items())
+                raise self.error(f"an override cannot change {axis} so: its grid may change {allowed}")
         return Override(**{**given, **read})
 
     def published(self, content: Mapping[str, Any]) -> Published:
