@@ -194,7 +194,7 @@ def best_of(rows: Iterable[Row], metric: str) -> Row | None:
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    named = row.cell.schedule.selection_metric
+    named = row.cell.selects_by
     for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}

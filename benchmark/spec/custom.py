@@ -58,8 +58,20 @@ class NamedFiles:
             cell = renamed(cell, part, _name_of(part, path))
         if paths:
             cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
+        if any(name.endswith(PLUGIN) for name in metrics_of(cell)):
+            *further, selection = map(self.measured, metrics_of(cell))
+            schedule = replace(cell.schedule, selection_metric=selection)
+            cell = replace(cell, schedule=schedule, further_metrics=tuple(further))
         content = self.digest(cell)
         return replace(cell, files=content) if content else cell
+
+    def measured(self, metric: str) -> str:
+        """Return a metric, a user's file with the start of its content's digest in brackets: scores of an
+        earlier state of the file are not scores of this one."""
+        path = Path(metric)
+        if not metric.endswith(PLUGIN) or not path.expanduser().exists():
+            return metric
+        return f"{metric}[{self._content('metric', path)[:8]}]"
 
     def digest(self, cell: Cell) -> str:
         """Return SHA-256 over the present content of the cell's user-supplied parts; empty if there are none.
@@ -112,13 +124,14 @@ def paths_of(cell: Cell) -> dict[str, Path]:
 
 def code_of(cell: Cell) -> list[str]:
     """Return the user's .py files that a run of the cell executes."""
-    named = (
-        *map(str, paths_of(cell).values()),
-        *names_of(cell).values(),
-        *cell.further_metrics,
-        cell.schedule.selection_metric,
-    )
+    parts = (*map(str, paths_of(cell).values()), *names_of(cell).values())
+    named = (*parts, *(metric.partition("[")[0] for metric in metrics_of(cell)))
     return [*dict.fromkeys(path for path in named if path.endswith(PLUGIN))]
+
+
+def metrics_of(cell: Cell) -> tuple[str, ...]:
+    """Return the further metrics and the selection metric; a user's file as `NamedFiles.measured`."""
+    return *cell.further_metrics, cell.schedule.selection_metric
 
 
 def sources_of(part: str, path: Path) -> list[Path]:

@@ -15,10 +15,12 @@ import pytest
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.verify import draw
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets import registry
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
 from tests.benchmark.fakes import failing_run, quick_run, run, stored, write_method
 
@@ -215,6 +217,18 @@ def test_a_metric_of_ones_own_is_a_file(
         assert record["metrics"]["share_right"] == record["metrics"]["accuracy"]
     assert main(parse([*argv, "--wide"])) == 0
     assert "share right" in capsys.readouterr().out
+    (tmp_path / "share_right.py").write_text(METRIC.replace("items.right(output)", "0 * items.right(output)"))
+    with pytest.raises(UserError, match="files that have changed"):
+        draw(Records(Path("results")), 1, trust=True)
+    assert main(parse([*argv, "--format", "json"])) == 0
+    for record in json.loads(capsys.readouterr().out):
+        assert record["metrics"]["share_right"] == 0 < record["metrics"]["accuracy"]
+    selecting = [*argv, "--set", "selection_metric=./share_right.py"]
+    assert main(parse([*selecting, "--format", "json"])) == 0
+    (tmp_path / "share_right.py").write_text(METRIC)
+    assert main(parse([*selecting, "--format", "json"])) == 0
+    scores = [record.score for record in Records(Path("results")).every() if record.cell.selects_by]
+    assert scores[:2] == [0, 0] < scores[2:]
     (tmp_path / "share_right.py").write_text("share_right = 3\n")
     assert main(parse([*argv, "--rerun"])) == 1
     assert "share_right.py has no metric share_right" in capsys.readouterr().err
