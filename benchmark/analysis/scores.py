@@ -15,6 +15,7 @@ from fedsub.benchmark.analysis.published import Figure, is_other_scheme, publish
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -273,7 +274,9 @@ def _against(
 def _deviations(protocol: Protocol, row: Row) -> str:
     """List the settings, options and partition that differ from the protocol's for the row's cell."""
     expected = DEFAULTS | protocol.settings_for(**row.point)
-    actual = row.cell.to_dict()
+    # A cell holds the name of a user's file and a digest of its content.
+    expected["split"] = by_name("split", expected["split"])
+    actual = {**row.cell.to_dict(), "selection_metric": bare(row.cell.schedule.selection_metric)}
     found = [f"{name}={_plain(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
     dataset, partition, _ = row.block
     if is_other_scheme(protocol, partition, dataset, row.method):

@@ -185,13 +185,17 @@ def _paths(cell: Cell) -> dict[str, Path]:
     if cell.architecture.backbone.endswith(PLUGIN):
         found["backbone"] = Path(cell.architecture.backbone)
     for part, spec in (("partition", cell.partition), ("split", cell.split)):
-        if spec.name.endswith(PLUGIN):
-            found[part] = Path(spec.name)
-        elif spec.name == FILE and "path" in spec.written:
-            path = Path(spec.written["path"])
-            if not _is_data(path.expanduser()):
-                found[part] = path
+        if (path := _path_in(spec)) is not None:
+            found[part] = path
     return found
+
+
+def _path_in(spec: Spec) -> Path | None:
+    """Return the user's file that a partition or split names, if any."""
+    if spec.name.endswith(PLUGIN):
+        return Path(spec.name)
+    path = spec.written.get("path") if spec.name == FILE else None
+    return None if path is None or _is_data(Path(path).expanduser()) else Path(path)
 
 
 def names_of(cell: Cell) -> dict[str, str]:
@@ -262,7 +266,12 @@ def _registered(path: Path) -> str:
 
 
 def by_name(part: str, text: Any) -> Any:
-    """Return a value of a grid's axis, with the path of a user's file replaced by the name of its content."""
+    """Return a value of a grid's axis, or a split, with the path of a user's file replaced by the name of its
+    content."""
+    if part == "split":
+        found = _path_in(Spec(text))
+        exists = found is not None and found.expanduser().exists()
+        return _spec_named(Spec(text), _name_of(part, found)).text if found and exists else text
     path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
     if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
         return text
@@ -276,10 +285,14 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
         return replace(cell, method=name, label=label)
     if part == "backbone":
         return replace(cell, architecture=replace(cell.architecture, backbone=name))
-    spec: Spec = getattr(cell, part)
-    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
-    changed: dict[str, Any] = {part: Spec(format_name(name, written))}
+    changed: dict[str, Any] = {part: _spec_named(getattr(cell, part), name)}
     return replace(cell, **changed)
+
+
+def _spec_named(spec: Spec, name: str) -> Spec:
+    """Return a spec under another name; of its options only the path of FILE is dropped."""
+    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
+    return Spec(format_name(name, written))
 
 
 def _is_data(path: Path) -> bool:

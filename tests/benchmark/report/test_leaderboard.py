@@ -102,6 +102,26 @@ def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> 
     assert "| Local · rounds=5, kernel=dgl |" in page_of(protocol, records)
 
 
+@pytest.mark.parametrize(
+    "setting", ["split='./mine.py'", "split='file[path=roles.npz]'", "selection_metric='./mine.py'"]
+)
+def test_a_table_s_own_file_is_no_deviation(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from fedsub.datasets.splits.ratio import split\n"
+        "from fedsub.methods.tasks.metrics import metric\n"
+        "mine = metric(task='node-classification')(lambda output, items: None)\n"
+    )
+    (tmp_path / "roles.npz").touch()
+    (tmp_path / "own.toml").write_text(f"extends = 'default'\n[settings]\n{setting}\n")
+    asked = parse(["--table", "own.toml", "--method", "fedavg", "--seeds", "1"]).request
+    (cell,) = make_plan(asked).cells
+    (row,) = make_rows(load_protocol("own.toml"), [make_record(cell, 70.0)])
+    assert row.deviations == ""
+
+
 def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, tmp_path: Path) -> None:
     records = table_records()
     (tmp_path / "notes").mkdir()
