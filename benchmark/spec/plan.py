@@ -392,7 +392,7 @@ def _cells(
             "method": variant.text,
             "backbone": backbone,
         }
-        if scheme in request.partition and not request.clients:
+        if request.partition and not request.clients:
             largest = {**protocol.settings_for(**point), **replaced}.get("largest_component", False)
             point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
         settings = {**protocol.settings_for(**point), **replaced}
