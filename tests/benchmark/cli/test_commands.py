@@ -238,7 +238,8 @@ def test_a_metric_of_ones_own_is_a_file(
     (tmp_path / "share_right.py").write_text(METRIC)
     assert main(parse([*selecting, "--format", "json"])) == 0
     scores = [record.score for record in Records(Path("results")).every() if record.cell.selects_by]
-    assert scores[:2] == [0, 0] and all(scores[2:])
+    assert scores[:2] == [0, 0]
+    assert all(scores[2:])
     (tmp_path / "share_right.py").write_text("share_right = 3\n")
     assert main(parse([*argv, "--rerun"])) == 1
     assert "share_right.py has no metric share_right" in capsys.readouterr().err
