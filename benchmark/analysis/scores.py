@@ -286,9 +286,11 @@ def _deviations(protocol: Protocol, row: Row) -> str:
     except UserError:
         given = {}
     wanted = {**protocol.options_for(**row.point), **given}
-    options = row.records[0].options
+    options, chosen = row.records[0].options, dict(row.cell.options)
     found += [
-        f"{name}={_plain(options.get(name))}" for name in sorted(wanted) if options.get(name) != wanted[name]
+        f"{name}={_plain(options.get(name))}"
+        for name in sorted({*wanted, *chosen})
+        if name not in wanted or options.get(name) != wanted[name]
     ]
     return ", ".join(found)
 

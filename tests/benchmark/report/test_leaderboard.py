@@ -102,6 +102,21 @@ def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> 
     assert "| Local · rounds=5, kernel=dgl |" in page_of(protocol, records)
 
 
+def test_runs_with_options_that_their_table_no_longer_sets_stand_apart(tmp_path: Path) -> None:
+    records = []
+    path = tmp_path / "own.toml"
+    for options, score in (("mu = 0.3", 70.0), ("", 75.0)):
+        path.write_text(
+            "extends = 'default'\n[grid]\nmethod = 'fedprox'\n"
+            f"[[override]]\nwhen = {{method = 'fedprox'}}\noptions = {{{options}}}\n"
+        )
+        plan = make_plan(parse(["--table", str(path), "--seeds", "1"]).request)
+        records += [make_record(cell, score) for cell in plan.cells]
+    page = page_of(load_protocol(str(path)), records)
+    assert "| FedProx · mu=0.3 | 70.00 |" in page
+    assert "| FedProx | 75.00 |" in page
+
+
 @pytest.mark.parametrize(
     "setting", ["split='./mine.py'", "split='file[path=roles.npz]'", "selection_metric='./mine.py'"]
 )
