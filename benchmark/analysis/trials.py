@@ -83,7 +83,8 @@ class Outcome(Standing):
         for number, cell in enumerate(self.search.trials):
             method, settings = changes(self.search.base, cell)
             first = self.short.get(number)
-            scores = (first and first.validation, self.validation.get(number), self.test.get(number))
+            second = (self.validation[number], self.test[number]) if number in self.full else (None, None)
+            scores = (first and first.validation, *second)
             row = {**self.place, "trial": number, "method": method, **settings}
             row |= dict(zip(SCORES, scores, strict=True))
             found.append({**row, "best": number == self.chosen, "error": (first and first.error) or ""})
@@ -173,4 +174,4 @@ def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
 
 def text(value: Any) -> str:
     """Return a setting's value as `--set` takes it."""
-    return "+".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve
-from fedsub.benchmark.analysis.standing import Contender, above_local, front, gains_of, models_only, standings
+from fedsub.benchmark.analysis.standing import Contender, above_local, gains_of, models_only, standings
 from fedsub.benchmark.spec.protocol import parse_protocol
 from tests.benchmark.fakes import current_cell, make_cell, make_record
 
@@ -74,10 +74,6 @@ def test_megabytes_are_of_one_client_in_a_whole_run() -> None:
     clients = found["fedavg"].row.cell.clients
     assert found["fedavg"].megabytes == pytest.approx(2 * rounds / clients)
     assert found["fedpub"].megabytes == pytest.approx((2 * rounds + 5) / clients)
-
-
-def test_the_front_leaves_out_what_another_beats_on_both() -> None:
-    assert [each.row.method for each in front(contenders())] == ["local", "fedpub"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.export import as_text, export
 from fedsub.benchmark.spec.plan import versions_of
-from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
 
 SCORES: dict[str, dict[str, list[float]]] = {
@@ -304,5 +303,3 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert drawn.read_bytes().startswith(b"%PDF")
     assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
     assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
-    with pytest.raises(UserError, match="unknown column 'mehtod'"):
-        make_table(some_results(), rows="mehtod")
