@@ -87,7 +87,7 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
 
 def _kept(record: Record) -> str:
     """The score whose curve and clients' test scores a record keeps."""
-    return record.cell.schedule.selection_metric or catalog.part("task", record.cell.task.name).score
+    return record.cell.selects_by or catalog.part("task", record.cell.task.name).score
 
 
 def bytes_sent(record: Record) -> float | None:

@@ -16,6 +16,7 @@ from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -201,7 +202,7 @@ def best_of(rows: Iterable[Row], metric: str) -> Row | None:
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    named = row.cell.schedule.selection_metric
+    named = row.cell.selects_by
     for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}
@@ -278,7 +279,9 @@ def _against(
 def _deviations(protocol: Protocol, row: Row) -> str:
     """List the settings, options and partition that differ from the protocol's for the row's cell."""
     expected = DEFAULTS | protocol.settings_for(**row.point)
-    actual = row.cell.to_dict()
+    # A cell holds the name of a user's file and a digest of its content.
+    expected["split"] = by_name("split", expected["split"])
+    actual = {**row.cell.to_dict(), "selection_metric": bare(row.cell.schedule.selection_metric)}
     found = [f"{name}={text(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
     dataset, partition, _ = row.block
     if is_other_scheme(protocol, partition, dataset, row.method):
@@ -288,9 +291,11 @@ def _deviations(protocol: Protocol, row: Row) -> str:
     except UserError:
         given = {}
     wanted = {**protocol.options_for(**row.point), **given}
-    options = row.records[0].options
+    options, chosen = row.records[0].options, dict(row.cell.options)
     found += [
-        f"{name}={text(options.get(name))}" for name in sorted(wanted) if options.get(name) != wanted[name]
+        f"{name}={text(options.get(name))}"
+        for name in sorted({*wanted, *chosen})
+        if name not in wanted or options.get(name) != wanted[name]
     ]
     return ", ".join(found)
 

@@ -33,7 +33,7 @@ def kept(record: Record) -> Record:
     if isinstance(record.outcome, Failure):
         return replace(record, outcome=replace(record.outcome, traceback=None))
     result = record.result
-    named = (record.cell.schedule.selection_metric or "accuracy", "roc_auc")
+    named = (record.cell.selects_by or "accuracy", "roc_auc")
     name = next((each for each in named if each in result.metrics), "")
     found = {name: record.score, VALIDATION: record.validation}
     scores = {name: None if score is None else round(score, 4) for name, score in found.items() if name}

@@ -211,7 +211,7 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
         return {metric: [*rows] for metric in held if metric in printed}
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
-        named = row.cell.schedule.selection_metric
+        named = row.cell.selects_by
         found[named if named in row.scores else held[0]].append(row)
     return {metric: listed for metric, listed in found.items() if listed}
 

@@ -58,8 +58,20 @@ class NamedFiles:
             cell = renamed(cell, part, _name_of(part, path))
         if paths:
             cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
+        if any(name.endswith(PLUGIN) for name in metrics_of(cell)):
+            *further, selection = map(self.measured, metrics_of(cell))
+            schedule = replace(cell.schedule, selection_metric=selection)
+            cell = replace(cell, schedule=schedule, further_metrics=tuple(further))
         content = self.digest(cell)
         return replace(cell, files=content) if content else cell
+
+    def measured(self, metric: str) -> str:
+        """Return a metric, a user's file with the start of its content's digest in brackets: scores of an
+        earlier state of the file are not scores of this one."""
+        path = Path(metric)
+        if not metric.endswith(PLUGIN) or not path.expanduser().exists():
+            return metric
+        return f"{metric}[{self._content('metric', path)[:8]}]"
 
     def digest(self, cell: Cell) -> str:
         """Return SHA-256 over the present content of the cell's user-supplied parts; empty if there are none.
@@ -112,13 +124,14 @@ def paths_of(cell: Cell) -> dict[str, Path]:
 
 def code_of(cell: Cell) -> list[str]:
     """Return the user's .py files that a run of the cell executes."""
-    named = (
-        *map(str, paths_of(cell).values()),
-        *names_of(cell).values(),
-        *cell.further_metrics,
-        cell.schedule.selection_metric,
-    )
+    parts = (*map(str, paths_of(cell).values()), *names_of(cell).values())
+    named = (*parts, *(metric.partition("[")[0] for metric in metrics_of(cell)))
     return [*dict.fromkeys(path for path in named if path.endswith(PLUGIN))]
+
+
+def metrics_of(cell: Cell) -> tuple[str, ...]:
+    """Return the further metrics and the selection metric; a user's file as `NamedFiles.measured`."""
+    return *cell.further_metrics, cell.schedule.selection_metric
 
 
 def sources_of(part: str, path: Path) -> list[Path]:
@@ -172,13 +185,17 @@ def _paths(cell: Cell) -> dict[str, Path]:
     if cell.architecture.backbone.endswith(PLUGIN):
         found["backbone"] = Path(cell.architecture.backbone)
     for part, spec in (("partition", cell.partition), ("split", cell.split)):
-        if spec.name.endswith(PLUGIN):
-            found[part] = Path(spec.name)
-        elif spec.name == FILE and "path" in spec.written:
-            path = Path(spec.written["path"])
-            if not _is_data(path.expanduser()):
-                found[part] = path
+        if (path := _path_in(spec)) is not None:
+            found[part] = path
     return found
+
+
+def _path_in(spec: Spec) -> Path | None:
+    """Return the user's file that a partition or split names, if any."""
+    if spec.name.endswith(PLUGIN):
+        return Path(spec.name)
+    path = spec.written.get("path") if spec.name == FILE else None
+    return None if path is None or _is_data(Path(path).expanduser()) else Path(path)
 
 
 def names_of(cell: Cell) -> dict[str, str]:
@@ -233,7 +250,12 @@ def _registered(path: Path) -> str:
 
 
 def by_name(part: str, text: Any) -> Any:
-    """Return a value of a grid's axis, with the path of a user's file replaced by the name of its content."""
+    """Return a value of a grid's axis, or a split, with the path of a user's file replaced by the name of its
+    content."""
+    if part == "split":
+        found = _path_in(Spec(text))
+        exists = found is not None and found.expanduser().exists()
+        return _spec_named(Spec(text), _name_of(part, found)).text if found and exists else text
     path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
     if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
         return text
@@ -247,10 +269,14 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
         return replace(cell, method=name, label=label)
     if part == "backbone":
         return replace(cell, architecture=replace(cell.architecture, backbone=name))
-    spec: Spec = getattr(cell, part)
-    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
-    changed: dict[str, Any] = {part: Spec(format_name(name, written))}
+    changed: dict[str, Any] = {part: _spec_named(getattr(cell, part), name)}
     return replace(cell, **changed)
+
+
+def _spec_named(spec: Spec, name: str) -> Spec:
+    """Return a spec under another name; of its options only the path of FILE is dropped."""
+    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
+    return Spec(format_name(name, written))
 
 
 def _is_data(path: Path) -> bool:

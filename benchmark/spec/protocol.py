@@ -3,7 +3,7 @@
 A file has a `title`, a `[grid]` of axes that vary, and fixed `[settings]` (those of a `Cell`). `[[override]]`
 blocks change grid or settings for some datasets, methods, backbones or clients; `chosen` says how a value was
 chosen if it was chosen on the table itself. `[[published]]` blocks map the table's cells to printed figures.
-A file that `extends` another states only what differs: its axes and settings replace the other's, its
+A file that `extends` another states only what differs: its axes, settings and seeds replace the other's, its
 overrides follow the other's.
 """
 
@@ -273,9 +273,9 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
 
 
 def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a base's override without the axes and settings that the extending file fixes for all its cells;
-    `chosen` is dropped with any of its settings. None if nothing is left."""
-    left = dict(override)
+    """Return a base's override without the axes, settings and seeds that the extending file fixes for all its
+    cells; `chosen` is dropped with any of its settings. None if nothing is left."""
+    left = _without(override, {"seeds"} & content.keys())
     for key in ("grid", "settings"):
         own = content.get(key, {})
         if key in left and isinstance(own, dict):
@@ -339,6 +339,14 @@ _TOP = {
     "seeds": int,
     "metrics": Any,
 }
+
+
+_DEPENDS_ON: Mapping[str, tuple[str, ...]] = {
+    "method": ("dataset",),
+    "partition": ("dataset", "method"),
+    **dict.fromkeys(("clients", "backbone"), ("dataset", "method", "partition")),
+}
+"""Axis → axes by which an override may change its values (`Protocol.points`)."""
 
 
 def _check_keys(content: Iterable[str], valid: Iterable[str], where: str) -> None:
@@ -405,6 +413,10 @@ def _override(content: Mapping[str, Any]) -> Override:
         raise UserError(f"key 'seeds' must be at least 0, not {given['seeds']}")
     readers = {"when": _grid, "grid": _grid, "settings": _settings}
     read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+    for axis in read["grid"]:
+        if axis not in _DEPENDS_ON or not read["when"].keys() <= {*_DEPENDS_ON[axis]}:
+            allowed = "; ".join(f"{name} by {', '.join(by)}" for name, by in _DEPENDS_ON.items())
+            raise UserError(f"an override cannot change {axis} so: its grid may change {allowed}")
     return Override(**{**given, **read})
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ def test_an_interrupted_cell_goes_on_to_the_record_of_an_uninterrupted_one(
     seen, record = rounds_of(checkpoints)
     assert seen == [3, 4]
     assert comparable(record) == whole
+
+
+def test_a_cell_with_other_metrics_starts_anew(tmp_path: Path) -> None:
+    checkpoints = interrupted(tmp_path)
+    more = replace(CELL, further_metrics=("roc_auc",))
+    with pytest.warns(UserWarning, match=r"different metrics \(, here roc_auc\)"):
+        assert "roc_auc" in run(more, checkpoints=checkpoints).metrics
 
 
 def test_a_cell_that_is_shorter_than_the_interval_writes_nothing(tmp_path: Path) -> None:
