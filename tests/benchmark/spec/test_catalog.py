@@ -15,6 +15,7 @@ from fedsub.benchmark.spec import catalog
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 LATE = ("torch", "dgl", "scipy", "matplotlib", "pandas")
 COMMAND = f"""
 import sys
@@ -23,11 +24,6 @@ from fedsub.benchmark.cli.commands import main
 code = main(parse(sys.argv[1:]))
 print(code, *(name for name in {LATE} if name in sys.modules), file=sys.stderr)
 """
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("arguments", [("--table", "fedpub-2", "--dry-run"), ("list",), ("list", "fedavg")])
