@@ -11,7 +11,6 @@ and the classifier reads [H^L ‖ S^L]. The server averages the structure encode
 nothing is pooled, and SGC, all classifier, reads [X ‖ S^L].
 """
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -81,13 +80,6 @@ def _joined(w: Parameters, name: str) -> Tensor:
     return torch.cat([w[name], w[f"{name}.structure"]])
 
 
-def objective(
-    parts: list[Part], backbone: str, head: str, k: int, model: Parameters, received: Parameters
-) -> Tensor:
-    """Return client k's local objective; `received` is unused."""
-    return supervised(parts[k], logits(parts[k], model, backbone, head))
-
-
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 @pytest.mark.parametrize(
@@ -105,7 +97,10 @@ def test_rounds_agree(backbone: str, head: str, graph: str, scheme: str, attenda
         head=head,
         **attendance,
     )
-    loss = partial(objective, pair.parts, backbone, head)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return supervised(pair.parts[k], logits(pair.parts[k], model, backbone, head))
+
     play(pair, loss, average, lambda name: name.startswith("structure."))
 
 

@@ -32,7 +32,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean
 from tests.methods.second_derivation.common import Pair
 from tests.methods.second_derivation.rounds import Meter, difference
-from tests.methods.second_derivation.served import cross_entropy, played
+from tests.methods.second_derivation.served import plain, played
 
 Matrix = list[list[float]]
 DECAY, CLIENTS = 1e-4, 6
@@ -159,11 +159,7 @@ def compare(
     name = "gcfl+" if "sequence" in options else "gcfl"
     pair, seen = Pair(federation, name, options, **{**SCHEDULE, **schedule, "rounds": rounds}), []
     server, meter = Server(pair), Meter(pair)
-
-    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        return cross_entropy(pair.parts[k], model, "gcn")
-
-    for now in played(pair, loss, server.answer):
+    for now in played(pair, plain(pair, "gcn"), server.answer):
         clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
         assert members == {frozenset(cluster) for cluster in server.clusters}
