@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
-from tests.benchmark.fakes import comparable, make_cell, with_settings
+from tests.benchmark.fakes import comparable, make_cell, wait_until, with_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 CELL = make_cell(dataset="community[nodes=300,communities=12]", clients=3, rounds=4, hidden=[8])
@@ -181,11 +180,7 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
         [*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True
     )
     folder = tmp_path / "cut" / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not [*folder.glob("*.pt")]:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: [*folder.glob("*.pt")], 120, "no checkpoint was written")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (path,) = folder.glob("*.pt")
