@@ -72,7 +72,7 @@ def test_three_processes_on_one_folder_run_nothing_twice_though_one_is_killed(
     log = tmp_path / "log"
     log.touch()
     monkeypatch.setenv("FAKE_LOG", str(log))
-    grid = ("--method", "fedavg", "--seeds", "24", "--engine", "in-process")
+    grid = ("--method", "fedavg", "--seeds", "12", "--engine", "in-process")
     processes = [start(tmp_path, "logged_run", *grid) for _ in range(3)]
     wait_until(log.read_text, PATIENCE, "no process began a cell")
     (killed,) = (process for process in processes if process.pid == int(log.read_text().split()[0]))
@@ -82,10 +82,10 @@ def test_three_processes_on_one_folder_run_nothing_twice_though_one_is_killed(
         if process is not killed:
             _, errors = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, errors
-    assert sorted(record["seed"] for record in stored(tmp_path)) == list(range(24))
+    assert sorted(record["seed"] for record in stored(tmp_path)) == list(range(12))
     runs = [int(line.split()[1]) for line in log.read_text().splitlines()]
-    assert {*runs} == {*range(24)}
-    assert len(runs) <= 24 + 1
+    assert {*runs} == {*range(12)}
+    assert len(runs) <= 12 + 1
 
 
 def test_what_another_process_finished_meanwhile_is_not_run(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
 
 
 def test_a_finished_table_is_shown_without_torch(tmp_path: Path) -> None:
-    arguments = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--results", str(tmp_path))
+    local = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--engine", "in-process")
+    arguments = (*local, "--results", str(tmp_path))
     # The first asks what is run, the second also what was run.
     assert [main(parse(arguments)) for _ in range(2)] == [0, 0]
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)
