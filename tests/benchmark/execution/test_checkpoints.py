@@ -36,19 +36,16 @@ class Stopped(BaseException):
     """Interrupts a cell like Ctrl-C."""
 
 
-def stop_at(number: int) -> Any:
-    def stop(done: Round) -> None:
-        if done.round == number:
-            raise Stopped
-
-    return stop
-
-
 def interrupted(results: Path) -> Checkpoints:
     """Return the checkpoints in `results` of CELL, interrupted in its third round."""
     checkpoints = Checkpoints(results, ALWAYS)
+
+    def stop(done: Round) -> None:
+        if done.round == 3:
+            raise Stopped
+
     with pytest.raises(Stopped):
-        run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
+        run(CELL, callbacks=[stop], checkpoints=checkpoints)
     assert path_of(results, CELL.key).is_file()
     return checkpoints
 

@@ -61,18 +61,14 @@ def logits(part: Part, w: Parameters, backbone: str, head: str) -> Tensor:
         # SGC's one layer is the classifier, after two steps of the structure encoder and of its own.
         if backbone != "sgc":
             h = torch.relu(convolved(h, s, f"layers.{layer}"))
-        s = _structure_step(smooth, s, w, layer + 1)
+        name = f"structure.{layer + 1}"
+        s = torch.tanh(smooth @ s @ w[f"{name}.weight"] + w[f"{name}.bias"])
     if head == "convolution" and backbone != "sgc":
         return convolved(h, s, "head")
     both = torch.cat([h, s], dim=1)
     if backbone == "sgc":
         both = smooth @ smooth @ both
     return both @ _joined(w, "head.weight") + w["head.bias"]
-
-
-def _structure_step(smooth: Tensor, s: Tensor, w: Parameters, layer: int) -> Tensor:
-    """g_l(S)."""
-    return torch.tanh(smooth @ s @ w[f"structure.{layer}.weight"] + w[f"structure.{layer}.bias"])
 
 
 def _joined(w: Parameters, name: str) -> Tensor:

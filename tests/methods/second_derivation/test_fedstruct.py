@@ -333,7 +333,7 @@ class Loop:
 
     def count(self, k: int, error: Tensor, sent: Mapping[str, Tensor]) -> None:
         """Count the numbers that client k received and sent for one gradient."""
-        plan, learned = self.plan, entries_of(self.model, "hop2vec")
+        plan, learned = self.plan, self.model["hop2vec"].numel() if "hop2vec" in self.model else 0
         theta = numbers(self.model) - learned
         self.up += theta + learned
         self.down += theta
@@ -362,11 +362,6 @@ class Loop:
         for name, value in self.model.items():
             value.grad = torch.stack([w * g[name] for w, g in zip(weights, gradients, strict=True)]).sum(0)
         optimiser.step()
-
-
-def entries_of(model: Mapping[str, Tensor], name: str) -> int:
-    """Entries of one parameter, 0 if there is none."""
-    return model[name].numel() if name in model else 0
 
 
 def compare(federation: Federation, plan: Plan) -> Loop:

@@ -78,11 +78,6 @@ def _flat(model: Parameters) -> Tensor:
     return torch.cat([value.flatten() for value in model.values()])
 
 
-def _gradient(value: Tensor) -> Tensor:
-    assert value.grad is not None
-    return value.grad
-
-
 def _nearness(sequences: list[list[float]]) -> Matrix:
     """Return the largest distance minus each distance."""
     distance = [[warping_distance(left, right) for right in sequences] for left in sequences]
@@ -111,7 +106,8 @@ class Server:
         self.number += 1
         for k, model in sent.items():
             self.change[k] = _flat(difference(model, kept[k]))
-            self.norm[k] = float(_flat({n: _gradient(v) for n, v in self.pair.models[k].items()}).norm())
+            gradient = {name: torch.as_tensor(v.grad) for name, v in self.pair.models[k].items()}
+            self.norm[k] = float(_flat(gradient).norm())
         for k in self.clients:
             self.norms[k].append(self.norm[k])
         self.criterion = [self.measured(cluster) for cluster in self.clusters]
