@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
-from tests.benchmark.fakes import comparable, make_cell, with_settings
+from tests.benchmark.fakes import comparable, make_cell, wait_until, with_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 CELL = make_cell(dataset="community[nodes=300,communities=12]", clients=3, rounds=4, hidden=[8])
@@ -38,19 +37,16 @@ class Stopped(BaseException):
     """Interrupts a cell like Ctrl-C."""
 
 
-def stop_at(number: int) -> Any:
-    def stop(done: Round) -> None:
-        if done.round == number:
-            raise Stopped
-
-    return stop
-
-
 def interrupted(results: Path) -> Checkpoints:
     """Return the checkpoints in `results` of CELL, interrupted in its third round."""
     checkpoints = Checkpoints(results, ALWAYS)
+
+    def stop(done: Round) -> None:
+        if done.round == 3:
+            raise Stopped
+
     with pytest.raises(Stopped):
-        run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
+        run(CELL, callbacks=[stop], checkpoints=checkpoints)
     assert path_of(results, CELL.key).is_file()
     return checkpoints
 
@@ -189,11 +185,7 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
         [*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True
     )
     folder = tmp_path / "cut" / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not [*folder.glob("*.pt")]:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: [*folder.glob("*.pt")], 120, "no checkpoint was written")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (path,) = folder.glob("*.pt")

@@ -206,21 +206,13 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])
     there = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
     here = [
-        make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
-        for seed in range(2)
-    ]
-    by_client = {"test": [10.0, 20.0, None, 90.0]}
-    here = [
-        replace(
-            record,
-            outcome=replace(
-                record.result,
-                metrics={**record.metrics, "minority_accuracy": 5.0},
-                by_client=by_client,
-                partition_statistics={"label_distance": 1.5},
-            ),
+        make_record(
+            current_cell(seed=seed, label="fedavg", partition="random"),
+            metrics={"accuracy": 45.0 + 3 * seed, "minority_accuracy": 5.0},
+            by_client={"test": [10.0, 20.0, None, 90.0]},
+            partition_statistics={"label_distance": 1.5},
         )
-        for record in here
+        for seed in range(2)
     ]
     first, second = make_rows(protocol, [*there, *here])
     assert set(first.scores) == {"accuracy"}

@@ -7,7 +7,12 @@ line to a file for every command).
 import os
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
+
+if __name__ == "__main__":
+    # The import of torch takes longer than all else, and nothing here computes with it.
+    sys.modules["torch"] = SimpleNamespace(set_num_threads=abs, manual_seed=abs)  # type: ignore[assignment]
 
 from fedsub.benchmark.studies.handover import Run, serve
 

@@ -12,24 +12,16 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.checks.runs import Kept, comparable
 from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.state import CheckpointError, State
 from fedsub.methods.core.training import train
-from tests.methods.federations import community_federation
+from tests.methods.federations import community_federation, make_method
 
 
-def make(name: str, task: str = "node-classification", **schedule: Any) -> FederatedMethod:
-    info = registry.describe(name)
-    setting = make_setting(
-        community_federation(clients=5, nodes=150),
-        Architecture(info.backbones[0], (8, 8)),
-        Schedule(rounds=5, **schedule),
-        1,
-        task=task,
-        merged=info.merged,
-    )
-    return registry.create(name, {}, setting)
+def make(name: str, task: str = "node-classification", **schedule: Any) -> Any:
+    federation = community_federation(clients=5, nodes=150)
+    network = Architecture(registry.describe(name).backbones[0], (8, 8))
+    return make_method(name, {}, federation, network, Schedule(rounds=5, **schedule), 1, task=task)
 
 
 @pytest.mark.parametrize(

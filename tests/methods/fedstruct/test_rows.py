@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 
 from fedsub.methods.fedstruct.features import hop_weights
 from fedsub.methods.fedstruct.rows import combined_rows, pruned_blocks, pruned_rows
-
-
-def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
-    """A symmetric 0/1 matrix."""
-    upper = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < share, 1)
-    return sp.csr_matrix((upper | upper.T).astype(np.float32))
+from tests.methods.federations import random_graph
 
 
 def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
