@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog
@@ -202,8 +203,8 @@ def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
     """Yield the cells of the I-th of N shards; cells of one key fall into one shard."""
     for cell in cells:
-        # A seed's decimal digits are valid in base 16, so different seeds give different numbers.
-        if shard is None or int(cell.key.replace("-", ""), 16) % shard[1] == shard[0] - 1:
+        # The key itself ends in the seed: of an even number of shards, half would have no even seed.
+        if shard is None or crc32(cell.key.encode()) % shard[1] == shard[0] - 1:
             yield cell
 
 

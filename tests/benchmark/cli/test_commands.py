@@ -154,9 +154,10 @@ def test_the_shards_divide_the_cells_and_keep_equal_work_together(
         assert run(tmp_path, *tables, "--dry-run", *argv) == 0
         return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
 
-    parts = [keys("--shard", f"{part}/5") for part in range(1, 6)]
-    assert sorted(key for part in parts for key in part) == sorted(keys())
-    assert sum(map(bool, parts)) > 1
+    for count in (5, 16):
+        parts = [keys("--shard", f"{part}/{count}") for part in range(1, count + 1)]
+        assert sorted(key for part in parts for key in part) == sorted(keys())
+        assert sum(map(bool, parts)) > count / 2
 
 
 def test_the_debugger_opens_where_a_cell_raises(
