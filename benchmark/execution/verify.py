@@ -18,7 +18,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import NamedFiles, code_of, user_objects_of
+from fedsub.benchmark.spec.custom import NamedFiles, code_of, metrics_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
@@ -120,7 +120,7 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not on this machine (fedsub data fetch)"
             if files.digest(cell) != cell.files:
-                return CHANGED if cell.paths else PASSED_OBJECTS
+                return CHANGED if cell.paths or metrics_of(cell) else PASSED_OBJECTS
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:

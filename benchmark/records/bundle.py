@@ -2,7 +2,7 @@
 
     results/   a results folder with the records
     tables/    the .toml files of tables
-    parts/     DIGEST/PART/…: files of methods, graphs, partitions and splits, by digest of their content
+    parts/     DIGEST/PART/…: files of methods, graphs, partitions, splits and metrics, by their digest
     bundle.json: versions, and the file of each part
 
 A bundle's content is not trusted: names are checked, sizes are limited, and a part is used for a record only
@@ -24,7 +24,7 @@ from fedsub.benchmark.machine import environment
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import explained_to_user
-from fedsub.benchmark.spec.custom import NamedFiles, paths_of, sources_of
+from fedsub.benchmark.spec.custom import NamedFiles, metrics_of, paths_of, sources_of
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
@@ -55,7 +55,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     for cell in [record.cell for record in records if record.cell.files]:
         if cell.files in parts or cell.files in missing:
             continue
-        found = paths_of(cell)
+        found = paths_of(cell) | metrics_of(cell)
         if not found or not all(map(Path.exists, found.values())) or files.digest(cell) != cell.files:
             missing[cell.files] = f"left out the files of {cell.title}: they have changed since the run"
             continue
@@ -122,4 +122,5 @@ def relocated(record: Record, places: Places) -> Record:
         return record
     found = places[record.cell.files]
     paths = tuple(f"{part}={path}" for part, path in sorted(found.items()))
-    return replace(record, cell=replace(record.cell, paths=paths))
+    metrics = tuple(str(found.get(f"metric-{Path(name).stem}", name)) for name in record.cell.further_metrics)
+    return replace(record, cell=replace(record.cell, paths=paths, further_metrics=metrics))

@@ -70,7 +70,8 @@ class NamedFiles:
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.digests[key] for part, key in keys.items() if key in self.digests}
-        found |= {part: self._content(part, path) for part, path in paths_of(cell).items()}
+        files = paths_of(cell) | metrics_of(cell)
+        found |= {part: self._content(part, path) for part, path in files.items()}
         if "method" not in found and (edited := self._edited(cell.method)):
             found["method"] = edited
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
@@ -110,6 +111,13 @@ def paths_of(cell: Cell) -> dict[str, Path]:
     return {part: Path(path) for part, _, path in found if part in NOUNS}
 
 
+def metrics_of(cell: Cell) -> dict[str, Path]:
+    """`metric-NAME` → file of a user's metric, if it exists."""
+    named = (*cell.further_metrics, cell.schedule.selection_metric)
+    files = [Path(name) for name in named if name.endswith(PLUGIN)]
+    return {f"metric-{path.stem}": path for path in files if path.expanduser().exists()}
+
+
 def code_of(cell: Cell) -> list[str]:
     """Return the user's .py files that a run of the cell executes."""
     named = (
@@ -135,19 +143,29 @@ def user_objects_of(cell: Cell) -> UserObjects:
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        # Without `./`, a folder in the working folder would be read as a name.
-        given = (
-            partial(_reader(part), path=str(path))
-            if reads
-            else str(path if path.is_absolute() else f"./{path}")
-        )
+        given = partial(_reader(part), path=str(path)) if reads else _written(path)
         found[NOUNS[part], names[part]] = given
     return found
 
 
+def _written(path: Path) -> str:
+    """Return a path as text. Without `./`, a folder in the working folder would be read as a name."""
+    return str(path if path.is_absolute() else f"./{path}")
+
+
+def given_as(part: str, text: str, cell: Cell) -> str:
+    """Return a part of the cell, in its form `text` with options, as a request names it: a user's by path."""
+    if (path := paths_of(cell).get(part)) is None:
+        return text
+    spec = Spec(text)
+    if part in ("partition", "split") and path.suffix != PLUGIN:
+        return format_name(FILE, {**spec.written, "path": str(path)})
+    return format_name(_written(path), spec.written)
+
+
 def check_unchanged(cell: Cell) -> None:
     """Raises UserError if a user's file has changed since the cell was planned."""
-    paths = paths_of(cell)
+    paths = paths_of(cell) | metrics_of(cell)
     if not paths or any(
         user_object(NOUNS[part], name) is not None
         for part, name in names_of(cell).items()
@@ -218,7 +236,8 @@ def _reader(part: str) -> Callable[..., Any]:
 
 def _name_of(part: str, path: Path) -> str:
     """Return a name for a file without running its code: a method's registered name, else the file's stem. If
-    the name is taken, and for a partition or split that is data: the whole file name."""
+    the name is taken, and for a partition or split that is data: the whole file name; a folder whose name is
+    taken gets ` (own)`."""
     if part == "method":
         name = _registered(path)
     elif part == "dataset":
@@ -229,7 +248,8 @@ def _name_of(part: str, path: Path) -> str:
         name = path.stem.replace("_", "-")
     else:
         return path.name
-    return path.name if name in known_names(part) else name
+    known = known_names(part)
+    return name if name not in known else f"{name} (own)" if path.name in known else path.name
 
 
 def _registered(path: Path) -> str:

@@ -123,3 +123,23 @@ def test_what_is_no_bundle_or_too_large_is_one_sentence(
     monkeypatch.setattr(bundle, "LARGEST", 999)
     with pytest.raises(UserError, match="holds more than"):
         unpack(path, tmp_path / "folder")
+
+
+def test_a_bundle_holds_the_metrics_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    Path("score.py").write_text(
+        "from fedsub.methods.tasks.metrics import Score, metric\n@metric()\ndef score(output, items):\n"
+        "    return Score(items.count / (items.count + 1), items.count)\n"
+    )
+    table = TABLE.replace("./rings", "community[nodes=60]")
+    Path("table.toml").write_text(f"metrics = ['accuracy', './score.py']\n{table}")
+    run = ["--table", "table.toml", "--engine", "in-process", "--trust", "--method", "local"]
+    assert main(parse(run)) == 0
+    assert main(parse(["bundle", "../study.zip", "--table", "table.toml"])) == 0
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("home")
+    assert main(parse(["verify", "study.zip", "--engine", "in-process", "--trust"])) == 0
+    assert "1 records run again: no differences" in capsys.readouterr().err
