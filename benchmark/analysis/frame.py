@@ -12,6 +12,7 @@ from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.records.record import APART, FAILED, OK, VALIDATION, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.protocol import bare, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, check_choice, unknown
@@ -173,7 +174,8 @@ class Results:
 def select(records: Results, request: Request) -> Results:
     """Select records by the filters of a request.
 
-    Raises UserError, with the nearest values, for a filter value that no record has.
+    A user's file is selected by its path or its name. Raises UserError, with the nearest values, for a filter
+    value that no record has.
     """
     tables = tuple(map(table_name, request.table))
     filters = (
@@ -186,7 +188,8 @@ def select(records: Results, request: Request) -> Results:
         ("seed", request.seeds, lambda record: record.cell.seed),
     )
     found = list(records)
-    for noun, wanted, of in filters:
+    for noun, asked, of in filters:
+        wanted = [by_name(noun, value) for value in asked]
         present = {form for record in records for form in (of(record), bare(of(record)))}
         for value in wanted:
             if value not in present:
