@@ -35,6 +35,7 @@ from fedsub.benchmark.records.search import FINAL_SEEDS, Search
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+from fedsub.benchmark.spec.space import changes
 
 
 class Entry(Outcome):
@@ -76,11 +77,11 @@ class Entry(Outcome):
 
     def to_dict(self, cap: float | None) -> dict[str, Any]:
         """Return the settings found and all scores. `cap` is the time cap of the search; None if unknown."""
-        best = self.best
+        chosen, settings = changes(self.search.base, self.search.trials[self.chosen])
         return {
             **self.place,
-            "chosen": best.pop("method"),
-            "settings": {name: text(value) for name, value in best.items()},
+            "chosen": chosen,
+            "settings": {name: text(value) for name, value in settings.items()},
             "method": self.method,
             "tuned": [record and record.score for record in self.tuned],
             "default": [record and record.score for record in self.default],
