@@ -287,7 +287,7 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
 def test_a_run_says_once_what_was_read_of_a_graph(write: Callable[[str], tuple[str, ...]]) -> None:
     for name in ("a", "b"):
         Path(name, "rings").mkdir(parents=True)
-        Path(name, "rings/nodes.csv").write_text("id,x,label\n1,1,a\n2,2,b\n3,3,a\n")
+        Path(name, "rings/nodes.csv").write_text(f"id,x,label\n1,1,{name}\n2,2,c\n3,3,c\n")
         Path(name, "rings/edges.csv").write_text("source,target\n1,2\n2,3\n")
     argv = ["--dataset", "./a/rings", "./b/rings", "--clients", "2", *write("mine.py"), "local"]
     lines = [*users_graphs(make_plan(parse(argv).request).cells)]
