@@ -12,11 +12,11 @@ from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.records.record import APART, FAILED, OK, VALIDATION, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
-from fedsub.benchmark.spec.custom import by_name
+from fedsub.benchmark.spec.custom import NOUNS, by_name, names_of
 from fedsub.benchmark.spec.protocol import bare, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, check_choice, unknown
-from fedsub.datasets.paths import is_path
+from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
@@ -287,14 +287,15 @@ def across(values: pandas.Series) -> pandas.DataFrame:
 
 
 def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
-    """Add a content hash to the names of different graphs that share a name. Records with a built-in method
-    and partition tell graphs apart: their hash covers only the graph.
+    """Add a content hash to the names of different graphs that share a name. Records whose other parts are
+    the benchmark's tell graphs apart: their hash covers only the graph.
     """
     digests: dict[str, set[str]] = {}
-    known = catalog.parts("dataset")
+    known = {part: catalog.parts(part) for part in NOUNS if part != "method"} | {"method": catalog.methods()}
     for cell in (record.cell for record in results if record.cell.files):
-        own = cell.dataset.name not in known
-        if own and cell.method in catalog.methods() and not is_path(cell.partition.name):
+        own = [part for part, name in names_of(cell).items() if name not in known[part]]
+        metrics = (*cell.further_metrics, cell.schedule.selection_metric)
+        if own == ["dataset"] and not any(name.endswith(PLUGIN) for name in metrics):
             digests.setdefault(str(cell.dataset), set()).add(cell.files)
     several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])
     frame.loc[several, "dataset"] += " (" + frame.loc[several, "files"] + ")"

@@ -207,3 +207,17 @@ def test_records_of_a_users_file_are_selected_by_its_path(
         assert [record.cell for record in chosen] == [mine]
     with pytest.raises(UserError, match=r"unknown method in the records './other.py'"):
         select(records, Request(method=("./other.py",)))
+
+
+def test_only_another_graph_makes_another_column() -> None:
+    one = [
+        make_cell(dataset="rings", files="a" * 64),
+        make_cell(dataset="rings", files="b" * 64, method="mine"),
+        make_cell(dataset="rings", files="c" * 64, backbone="my-net"),
+        make_cell(dataset="rings", files="d" * 64, split="mine"),
+        make_cell(dataset="rings", files="e" * 64, partition="mine"),
+        make_cell(dataset="rings", files="f" * 64, further_metrics=["./mine.py"]),
+    ]
+    assert [*results(*map(make_record, one)).pivot().columns] == ["rings"]
+    edited = make_cell(dataset="rings", files="0" * 64)
+    assert {"rings (aaaaaaaa)", "rings (00000000)"} <= {*results(*map(make_record, [*one, edited])).pivot()}
