@@ -143,12 +143,12 @@ def user_objects_of(cell: Cell) -> UserObjects:
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        given = partial(_reader(part), path=str(path)) if reads else _written(path)
+        given = partial(_reader(part), path=str(path)) if reads else written(path)
         found[NOUNS[part], names[part]] = given
     return found
 
 
-def _written(path: Path) -> str:
+def written(path: Path) -> str:
     """Return a path as text. Without `./`, a folder in the working folder would be read as a name."""
     return str(path if path.is_absolute() else f"./{path}")
 
@@ -160,7 +160,7 @@ def given_as(part: str, text: str, cell: Cell) -> str:
     spec = Spec(text)
     if part in ("partition", "split") and path.suffix != PLUGIN:
         return format_name(FILE, {**spec.written, "path": str(path)})
-    return format_name(_written(path), spec.written)
+    return format_name(written(path), spec.written)
 
 
 def check_unchanged(cell: Cell) -> None:
