@@ -118,6 +118,16 @@ def metrics_of(cell: Cell) -> dict[str, Path]:
     return {f"metric-{path.stem}": path for path in files if path.expanduser().exists()}
 
 
+def with_metrics(cell: Cell, place: Callable[[str], str]) -> Cell:
+    """Return the cell with the path of every user's metric replaced by its `place`."""
+    first, *others = (
+        place(name) if name.endswith(PLUGIN) else name
+        for name in (cell.schedule.selection_metric, *cell.further_metrics)
+    )
+    schedule = replace(cell.schedule, selection_metric=first)
+    return replace(cell, schedule=schedule, further_metrics=tuple(others))
+
+
 def code_of(cell: Cell) -> list[str]:
     """Return the user's .py files that a run of the cell executes."""
     named = (
