@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,13 +28,6 @@ def check_choice(kind: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raises UserError, with the nearest choices, for a value that is not one of them."""
     if value not in choices:
         raise unknown(kind, str(value), choices)
-
-
-def check_at_least(name: str, value: float, least: int) -> None:
-    """Raises UserError for a number that is below `least` or not finite."""
-    if not math.isfinite(value) or value < least:
-        wanted = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise UserError(f"{name} {wanted}, and finite; it is {value}")
 
 
 def broken(what: str, error: BaseException) -> UserError:

@@ -73,13 +73,8 @@ def load(
         try:
             raw, meta = read_archive(Path(path).expanduser())
         except MalformedFileError as error:
-            if not error.reason:
-                raise
-            # The error's advice to delete or fetch the file does not fit a user's own archive.
-            raise UserError(
-                f"cannot read {path} ({error.reason}): write it again with the arrays edge_src, edge_dst, "
-                "feat and label"
-            ) from error
+            fix = "write it again with the arrays edge_src, edge_dst, feat and label"
+            raise error.of_own(path, fix) from None
         return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
     if is_path(path) and not path.endswith(PLUGIN):
         return own.read(Path(path))

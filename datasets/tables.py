@@ -206,18 +206,12 @@ def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
         given = texts[key].dropna().astype(str)
         given = given[given != ""]
         is_number = pandas.to_numeric(given, errors="coerce").notna()
-        others = given[~is_number]
-        fix = f"call it {ATTRIBUTE}{key} if it is not a feature"
-        if len(given) and not len(others):
-            raise UserError(f"{key} of {name} holds numbers as text: write them as numbers, or {fix}")
-        if 0 < len(others) < len(given) / 2:
-            raise UserError(
-                f"{key} of {name} is a number for most nodes, but not {others.iloc[0]!r} in row"
-                f" {others.index[0]} (from 0): correct it, or {fix}"
-            )
         if (is_number | given.str.fullmatch(_SPELT)).sum() > len(given) / 2:
+            # The first text that is no plain number; the first of all if numbers are stored as text.
+            row = is_number.idxmin()
             raise UserError(
-                f"{key} of {name} holds numbers written as {others.iloc[0]!r}: write plain numbers, or {fix}"
+                f"{key} of {name} holds numbers, but the text {given[row]!r} in row {row} (from 0): write"
+                f" plain numbers, or call it {ATTRIBUTE}{key} if it is not a feature"
             )
 
 

@@ -111,7 +111,5 @@ class Ditto(TwoModels):
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k(v) + λ/2 ‖v − w_s‖², ()."""
-        drift = torch.zeros((), device=logits.device)
-        for name, value in self.personal().items():
-            drift = drift + squared_distance(value, self.received[name])
+        drift = sum(squared_distance(v, self.received[name]) for name, v in self.personal().items())
         return super().objective(logits) + 0.5 * self.options.strength * drift

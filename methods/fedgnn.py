@@ -33,7 +33,7 @@ from fedsub.datasets.graph import as_scipy, select_features, unit_rows
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.datasets.sets import among, distinct
-from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register, rows_read
+from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.growth import grow
@@ -82,9 +82,7 @@ class FedGNN(FedAvg):
         self.extras["added_edges"] = float(len(augmentation.local))
         self._send(augmentation)
         features = select_features(federation.features, grown.rows(node).numpy())
-        return prepare(
-            self, grown.graph, features, grown.sizes, position=grown.position, read=rows_read(self)
-        )
+        return prepare(self, grown.graph, features, grown.sizes, position=grown.position)
 
     def finish(self) -> None:
         """Set `paper_communication_pct`: the model both ways and every added node's features in every round.
@@ -125,10 +123,8 @@ CHUNK_ENTRIES = 2**24
 class Augmentation:
     """The A added nodes, and the E edges that join them to nodes of the receiving clients."""
 
-    client: np.ndarray
-    """(A,) the client that receives the node, ascending."""
     node: np.ndarray
-    """(A,) row in the federation of the copied node."""
+    """(A,) row in the federation of the copied node, by receiving client."""
     arrival: np.ndarray
     """(E,) index of the edge's added node, in [0, A)."""
     local: np.ndarray
@@ -139,7 +135,7 @@ def _gather(client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int)
     """Make one added node for each distinct (receiving client, node) in a list of edges."""
     keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
     edges = distinct(arrival.reshape(-1) * nodes + local)
-    return Augmentation(keys // nodes, keys % nodes, edges // nodes, edges % nodes)
+    return Augmentation(keys % nodes, edges // nodes, edges % nodes)
 
 
 def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Augmentation:
@@ -202,7 +198,8 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     members = sp.csr_matrix((ones, (group[connected], connected)), shape=(count, nodes))
     pairs = (present @ members).tocoo()
     receiver, node = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
-    new = ~among(_key(receiver, origin[node], origin), distinct(_held(client, origin)))
+    held = _key(client, origin, origin)
+    new = ~among(_key(receiver, origin[node], origin), distinct(held))
     receiver, node = receiver[new], node[new]
     _, first = np.unique(_key(receiver, origin[node], origin), return_index=True)
     receiver, node = receiver[first], node[first]
@@ -210,10 +207,9 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     degree = np.diff(rows.indptr)
     pair = np.repeat(np.arange(len(node)), degree[node])
     neighbour = rows[node].indices
-    keys = _held(client, origin)
-    order = np.argsort(keys)
+    order = np.argsort(held)
     wanted = _key(receiver[pair], origin[neighbour], origin)
-    local = order[np.searchsorted(keys, wanted, sorter=order)]
+    local = order[np.searchsorted(held, wanted, sorter=order)]
     return _gather(receiver[pair], node[pair], local, nodes)
 
 
@@ -233,8 +229,3 @@ def _groups(source: np.ndarray, target: np.ndarray, origin: np.ndarray, nodes: i
 def _key(client: np.ndarray, node: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """One integer for each pair of a client and a node of the original graph."""
     return client.astype(np.int64) * (int(origin.max()) + 1) + node
-
-
-def _held(client: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """The key of every node at its client, in the federation's order."""
-    return _key(client, origin, origin)

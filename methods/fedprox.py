@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
@@ -34,7 +33,5 @@ class FedProx(FedAvg):
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k h_k, ()."""
-        drift = torch.zeros((), device=logits.device)
-        for name, server in self.received.items():
-            drift = drift + squared_distance(self.parameters[name], server)
+        drift = sum(squared_distance(self.parameters[name], w) for name, w in self.received.items())
         return super().objective(logits) + 0.5 * self.options.mu * drift

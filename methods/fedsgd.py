@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.base import FederatedMethod, prepare, register, rows_read
+from fedsub.methods.core.base import FederatedMethod, prepare, register
 from fedsub.methods.core.channel import Message, unformed
 from fedsub.methods.core.steps import backward, local_epochs, server_optimiser, weights_among
 from fedsub.methods.core.training import communicate
@@ -52,13 +52,7 @@ class FedSGD(FederatedMethod):
     def make_inputs(self) -> Inputs:
         """The block-diagonal graph of all clients, read with one parameter set if there is one model."""
         federation = self.federation
-        return prepare(
-            self,
-            federation.graph,
-            federation.features,
-            self.model_sizes(federation.sizes),
-            read=rows_read(self),
-        )
+        return prepare(self, federation.graph, federation.features, self.model_sizes(federation.sizes))
 
     def initial_parameters(self) -> Parameters:
         """One parameter set, with a leading axis of length 1; without one model, one for each client."""

@@ -98,11 +98,14 @@ class GCFL(FederatedMethod):
 
     def aggregate(self, sent: Message) -> Message:
         """Split clusters that meet the criterion, and average inside each cluster."""
-        number, models = self.round_number, {name: sent[name].detach() for name in self.received}
-        if not self.channel.everyone or number > self.options.first_round:
-            products = gram(self._change(name, value) for name, value in models.items())
-            if number > self.options.first_round:
-                self.split(products.cpu(), number)
+        models = {name: sent[name].detach() for name in self.received}
+        splitting = self.round_number > self.options.first_round
+        if splitting or not self.channel.everyone:
+            products = gram(self._change(name, value) for name, value in models.items()).cpu()
+            if splitting:
+                # A run has at most K − 1 splits, so only this step loops over clusters.
+                for cluster in self.meeting_criterion(products).nonzero().squeeze(1).tolist():
+                    self.split(cluster, products)
         return self.average_clusters(models)
 
     def _change(self, name: str, sent: Tensor) -> Tensor:
@@ -113,19 +116,12 @@ class GCFL(FederatedMethod):
             change = self.changes[name] = for_clients(change, old, self.present)
         return change
 
-    def split(self, products: Tensor, round_number: int) -> None:
-        """Split every cluster that meets the criterion; `products` is (K, K), ⟨Δ_k, Δ_l⟩.
-
-        A run has at most K − 1 splits, so only this step loops over clusters, and only over those that split.
-        """
-        for cluster in self.meeting_criterion(products).nonzero().squeeze(1).tolist():
-            if not self.ready():
-                continue
-            members = (self.clusters == cluster).nonzero().squeeze(1)
-            side = minimum_cut(self.edge_weights(products, members))
-            self.clusters[members[torch.from_numpy(side)]] = int(self.clusters.max()) + 1
-            self.first_split = self.first_split or round_number
-            self.forget()
+    def split(self, cluster: int, products: Tensor) -> None:
+        """Split a cluster along its minimum cut; `products` is (K, K), ⟨Δ_k, Δ_l⟩."""
+        members = (self.clusters == cluster).nonzero().squeeze(1)
+        side = minimum_cut(self.edge_weights(products, members))
+        self.clusters[members[torch.from_numpy(side)]] = int(self.clusters.max()) + 1
+        self.first_split = self.first_split or self.round_number
 
     def meeting_criterion(self, products: Tensor) -> Tensor:
         """Whether each cluster must be split, (clusters,) bool; `products` is (K, K), ⟨Δ_k, Δ_l⟩."""
@@ -137,19 +133,11 @@ class GCFL(FederatedMethod):
         epsilon1, epsilon2 = self.options.epsilon1, self.options.epsilon2
         return (size > 2) & (mean.clamp(min=0).sqrt() < epsilon1) & (largest > epsilon2)
 
-    def ready(self) -> bool:
-        """Whether the server has enough data to compare clients."""
-        return True
-
-    def forget(self) -> None:
-        """Drop the data collected for the comparison, after a split."""
-
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Non-negative edge weights from the cosines of the members' Δ, (m, m)."""
         cosines = cosine(products[members][:, members])
         weights = cosines.clamp(min=0) if self.options.weights == "positive" else cosines + 1
-        result: np.ndarray = weights.numpy()
-        return result
+        return weights.numpy()
 
     def average_clusters(self, sent: Message) -> Message:
         """Each client's cluster model, name → (K, …), or (1, …) while there is one cluster."""
@@ -228,20 +216,17 @@ class GCFLPlus(GCFL):
         self.norms.append(self.heard.cpu())
         return super().aggregate(sent)
 
-    def ready(self) -> bool:
-        """Whether the sequences are full."""
-        return len(self.norms) == self.options.sequence
-
-    def forget(self) -> None:
-        """Start new sequences of norms."""
-        self.norms.clear()
+    def split(self, cluster: int, products: Tensor) -> None:
+        """Do as GCFL once the sequences are full, then start new ones: clusters split one at a time."""
+        if len(self.norms) == self.options.sequence:
+            super().split(cluster, products)
+            self.norms.clear()
 
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Largest distance between the members' sequences minus their distance, (m, m)."""
         sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
         distances = time_warping_distances(sequences)
-        weights: np.ndarray = distances.max() - distances
-        return weights
+        return distances.max() - distances
 
 
 def minimum_cut(weights: np.ndarray) -> np.ndarray:
@@ -266,5 +251,4 @@ def time_warping_distances(sequences: np.ndarray) -> np.ndarray:
         for j in range(length):
             before = np.minimum(total[:, :, i, j], np.minimum(total[:, :, i, j + 1], total[:, :, i + 1, j]))
             total[:, :, i + 1, j + 1] = steps[:, :, i, j] + before
-    distances: np.ndarray = np.sqrt(total[:, :, length, length])
-    return distances
+    return np.sqrt(total[:, :, length, length])

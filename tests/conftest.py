@@ -55,3 +55,11 @@ def data_directory() -> Path:
     if not folder:
         pytest.skip("FEDSUB_DATA is not set: point it at the folder of graph archives to run this test")
     return Path(folder)
+
+
+@pytest.fixture
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh cache folder, in which graphs, partitions and answers are kept."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FEDSUB_CACHE", str(folder))
+    return folder

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -37,7 +37,8 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
+from fedsub.benchmark.analysis.published import Figure
+from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, Numbers, half_width, p_value
 from fedsub.benchmark.records.record import DECIMALS
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 
@@ -71,19 +72,6 @@ _ALIKE = "all seeds give the same value"
 _ONE_DRAW_HERE = "all seeds share one draw of the clients here"
 # Candidate numbers of seeds: all up to 1,000, then in steps of about 1 %.
 _SEEDS = np.unique(np.concatenate([np.arange(2, 1001), np.geomspace(1000, 1e6, 700).astype(int)]))
-_Numbers = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A printed mean."""
-
-    mean: float
-    std: float | None = None
-    """Printed standard deviation over runs; None if none is printed."""
-    runs: int = 1
-    drawn_once: bool = False
-    """Whether the runs share one partition and split."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +126,7 @@ class Verdict:
     @property
     def shown_interval(self) -> str:
         """Both ends of the interval with two decimals; empty without one."""
-        if self.interval is None:
-            return ""
-        low, high = self.interval
-        return f"{low:+.2f} to {high:+.2f}"
+        return "{:+.2f} to {:+.2f}".format(*self.interval) if self.interval else ""
 
 
 def is_seconds(metric: str) -> bool:
@@ -168,18 +153,23 @@ def tolerance_of(metric: str, printed: float, points: float = POINTS, share: flo
     return points if is_in_points(metric) else share * abs(printed)
 
 
-def survives(p_values: Iterable[float]) -> list[bool]:
-    """Whether each test stays significant with a controlled false discovery rate."""
+def discoveries(words: Sequence[str], p_values: Mapping[str, Sequence[float]]) -> dict[str, tuple[int, int]]:
+    """Verdict → number of `words` equal to it, and number that stay so with the false discovery rate
+    controlled over all tests. `p_values`: verdict → one p-value for each word."""
     # Slow to import, and needed once for all figures.
     from scipy.stats import false_discovery_control
 
-    listed = [*p_values]
-    return [*(false_discovery_control(listed) <= FALSE_DISCOVERIES)] if listed else []
+    found = {}
+    for verdict, values in p_values.items():
+        stay = false_discovery_control(values) <= FALSE_DISCOVERIES if values else []
+        kept = [stays for word, stays in zip(words, stay, strict=True) if word == verdict]
+        found[verdict] = len(kept), int(sum(kept))
+    return found
 
 
 def judge(
     values: Sequence[float],
-    printed: Printed,
+    printed: Figure,
     tolerance: float,
     *,
     one_draw_here: bool = False,
@@ -196,7 +186,7 @@ def judge(
 # Several pages show the same figure.
 @cache
 def _judge(
-    values: tuple[float, ...], printed: Printed, tolerance: float, one_draw_here: bool, may_repeat: bool
+    values: tuple[float, ...], printed: Figure, tolerance: float, one_draw_here: bool, may_repeat: bool
 ) -> Verdict:
     if not values:
         return Verdict(NOT_MEASURED)
@@ -304,7 +294,7 @@ class _Difference:
     mean: float
     tolerance: float
     spread: float
-    printed: Printed
+    printed: Figure
 
     @cached_property
     def _theirs(self) -> float | None:
@@ -312,7 +302,7 @@ class _Difference:
         std = self.printed.std
         return None if self.printed.runs == 2 and std is not None and std < self.spread else std
 
-    def errors(self, seeds: _Numbers) -> tuple[_Numbers, _Numbers]:
+    def errors(self, seeds: Numbers) -> tuple[Numbers, Numbers]:
         """Standard error and degrees of freedom of the mean for each number of seeds."""
         runs = self.printed.runs
         others = 1.0 if self.printed.drawn_once else 0.0 if self._theirs is not None else 1.0 / runs
@@ -324,9 +314,8 @@ class _Difference:
         freedom = np.divide(variance**2, below, out=np.ones_like(variance), where=below > 0)
         return np.sqrt(variance), freedom
 
-    def _halves(self, alpha: float, seeds: _Numbers) -> _Numbers:
-        halves: _Numbers = half_width(*self.errors(seeds), seeds, alpha)
-        return halves
+    def _halves(self, alpha: float, seeds: Numbers) -> Numbers:
+        return half_width(*self.errors(seeds), seeds, alpha)
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -78,6 +77,7 @@ class Entry(Outcome):
     def to_dict(self, cap: float | None) -> dict[str, Any]:
         """Return the settings found and all scores. `cap` is the time cap of the search; None if unknown."""
         chosen, settings = changes(self.search.base, self.search.trials[self.chosen])
+        finals = {record.key: record for record in (*self.tuned, *self.default) if record is not None}
         return {
             **self.place,
             "chosen": chosen,
@@ -87,7 +87,9 @@ class Entry(Outcome):
             "default": [record and record.score for record in self.default],
             "records": [record.key for record in self.successes],
             "trials_left_out": self.left_out,
+            "by_first_rung": not self.full,
             "search_seconds": round(self.seconds, 1),
+            "final_seconds": round(sum(sum(each.core_seconds.values()) for each in finals.values()), 1),
             "cap": cap,
         }
 
@@ -149,8 +151,7 @@ class Arena:
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
         # Digits beyond the sixth depend on the order of summation.
-        ready: dict[str, Any] = json_ready(found, 6)
-        return ready
+        return json_ready(found, 6)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -284,13 +285,18 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     ]
 
 
+def block_of(entry: Mapping[str, Any]) -> Block:
+    """Return the block of an entry (`Entry.to_dict`)."""
+    return entry["dataset"], entry["partition"], entry["clients"]
+
+
 def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
     """Block → its methods in the result of `Arena.to_dict`, best tuned mean first. `default` and `tuned` are
     the method's scores over its successful draws; None without any."""
     blocks: dict[Block, list[dict[str, Any]]] = {}
     for entry in found["entries"]:
         line = {**entry, **{name: _score_over(entry[name]) for name in ("default", "tuned")}}
-        blocks.setdefault((entry["dataset"], entry["partition"], entry["clients"]), []).append(line)
+        blocks.setdefault(block_of(entry), []).append(line)
     for listed in blocks.values():
         listed.sort(key=lambda line: line["tuned"].mean if line["tuned"] else -1.0, reverse=True)
     return blocks
@@ -298,5 +304,4 @@ def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
 
 def _score_over(scores: Iterable[float | None]) -> Score | None:
     known = {draw: score for draw, score in enumerate(scores) if score is not None}
-    std = statistics.stdev(known.values()) if len(known) > 1 else None
-    return Score(fmean(known.values()), std, None, known) if known else None
+    return Score.of(known) if known else None

@@ -109,12 +109,6 @@ class Contrast(
                     raise unknown(f"metric in {side.table}", side.metric, known)
         return tuple(found)
 
-    @cached_property
-    def tables(self) -> frozenset[str]:
-        """Tables that its sides are cells of."""
-        sides = (side for column in self.columns for side in (column.ours, *column.theirs))
-        return frozenset(side.table for side in sides if side.value is None)
-
     def needed(self, columns: int) -> int:
         """Number of columns in which it must hold."""
         return columns - int(self.rule.removeprefix(ALL_BUT)) if self.rule.startswith(ALL_BUT) else columns
@@ -161,7 +155,7 @@ class Contrast(
         return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
 
 
-class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A claim of a paper in our words, and its tests."""
 
     paper: str
@@ -174,11 +168,6 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Remarks on the verdict: columns left out, limits of the runs."""
     cannot: str = ""
     """Why no run here can test it; empty if runs can."""
-
-    @cached_property
-    def tables(self) -> frozenset[str]:
-        """Tables of all its contrasts."""
-        return frozenset().union(*(contrast.tables for contrast in self.contrasts))
 
 
 def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:

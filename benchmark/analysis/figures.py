@@ -84,11 +84,6 @@ class Entry:
     """The authors' own code on the clients of these records; None if it was not run."""
 
     @property
-    def table(self) -> str:
-        """Paper and table."""
-        return self.figure.source
-
-    @property
     def answer(self) -> tuple[str, bool]:
         """Return the verdict that counts, and whether it comes from the authors' code on our clients. A
         decision by that code takes precedence: it needs no allowance for what the paper leaves unsaid."""
@@ -107,15 +102,13 @@ class Entry:
     @property
     def cause(self) -> str:
         """Why the level differs, or what was tried; empty if it does not differ."""
-        return self._text("level") if self.level.word == DIFFERS else ""
+        return text_of(self.figure.place, "level") if self.level.word == DIFFERS else ""
 
     @property
     def gain_cause(self) -> str:
         """Why the gain has vanished."""
-        return self._text("gain") if self.gain is not None and self.gain.word == VANISHED else ""
-
-    def _text(self, kind: str) -> str:
-        return text_of(self.figure.place, kind)
+        vanished = self.gain is not None and self.gain.word == VANISHED
+        return text_of(self.figure.place, "gain") if vanished else ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready and flat, except for the verdicts."""

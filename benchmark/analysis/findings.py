@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from fedsub.benchmark.analysis import paired
-from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
+from fedsub.benchmark.analysis import agreement, paired
+from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points
 from fedsub.benchmark.analysis.causes import unmeasured
-from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
+from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.published import published_figure
-from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import names
 
 Rows = Mapping[str, Sequence[Row]]
@@ -183,24 +183,16 @@ def find(claims: Iterable[Claim], rows: Rows, measured: bool = False) -> list[Fi
     ]
 
 
-def findings_of(boards: Iterable[Leaderboard]) -> list[Finding]:
-    """Judge every claim of the papers by these tables."""
-    claims = load_claims()
-    named = {table for claim in claims for table in claim.tables}
-    return find(claims, {each.protocol.name: each.rows for each in boards if each.protocol.name in named})
-
-
 def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
     """Verdict → number of claims with it, and number that keep it with the false discovery rate controlled
     over all measured claims."""
     listed = [(each.word, each.p_values) for each in findings if each.word != CANNOT]
-    measured = [(word, found) for word, found in listed if found is not None]
-    kept = {}
-    for place, word in enumerate((paired.HOLDS, paired.FAILS)):
-        stay = survives(found[place] for _, found in measured)
-        words = [(each == word, stays) for (each, _), stays in zip(measured, stay, strict=True)]
-        kept[word] = sum(each for each, _ in words), sum(each and stays for each, stays in words)
-    return kept
+    measured = [(word, values) for word, values in listed if values is not None]
+    p_values = {
+        paired.HOLDS: [holds for _, (holds, _) in measured],
+        paired.FAILS: [fails for _, (_, fails) in measured],
+    }
+    return agreement.discoveries([word for word, _ in measured], p_values)
 
 
 def _find(contrast: Contrast, rows: Rows, measured: bool) -> Part:

@@ -16,7 +16,6 @@ from fedsub.benchmark.spec.custom import NOUNS, by_name, names_of
 from fedsub.benchmark.spec.protocol import bare, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, check_choice, unknown
-from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
@@ -294,8 +293,7 @@ def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
     known = {part: catalog.parts(part) for part in NOUNS if part != "method"} | {"method": catalog.methods()}
     for cell in (record.cell for record in results if record.cell.files):
         own = [part for part, name in names_of(cell).items() if name not in known[part]]
-        metrics = (*cell.further_metrics, cell.schedule.selection_metric)
-        if own == ["dataset"] and not any(name.endswith(PLUGIN) for name in metrics):
+        if own == ["dataset"]:
             digests.setdefault(str(cell.dataset), set()).add(cell.files)
     several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])
     frame.loc[several, "dataset"] += " (" + frame.loc[several, "files"] + ")"

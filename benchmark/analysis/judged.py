@@ -30,7 +30,7 @@ def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
         return Verdict(NOT_MEASURED)
     return agreement.judge(
         [*score.by_seed.values()],
-        agreement.Printed(figure.mean, figure.std, figure.runs, figure.drawn_once),
+        figure,
         agreement.tolerance_of(metric, figure.mean),
         one_draw_here=is_drawn_once(row),
         may_repeat=not agreement.is_in_points(metric),

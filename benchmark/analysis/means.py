@@ -51,24 +51,19 @@ class Table:
         """Whether the columns compete, rather than the rows."""
         return axes(self.levels[0], self.column)[0] == self.column
 
-    @property
-    def index(self) -> pandas.Index:
-        """The rows of the table."""
-        rows = self.figures[list(self.levels)].drop_duplicates()
-        return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
-
     def mean_ranks(self) -> list[float]:
         """Return the mean rank of every row of the table; NaN if no column has a figure for each row."""
         shared = [name for name in self.levels[1:] if not competes(name)]
         rows = self.figures[self.figures["rival"]]
+        index = self.figures.groupby(list(self.levels), dropna=False, sort=False).size().index
         if rows.empty or self.across or not self.sign:
-            return [np.nan] * len(self.index)
+            return [np.nan] * len(index)
         size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
         row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
         kinds = [rows[name] for name in shared]
         wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
         ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
-        return [float(ranks.get(key, np.nan)) for key in self.index]
+        return [float(ranks.get(key, np.nan)) for key in index]
 
 
 def make_table(

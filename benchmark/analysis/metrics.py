@@ -22,7 +22,6 @@ MODEL_SIZE = "model_size_pct"
 """Share of the whole model that is in use, in percent."""
 WHOLE_MODEL = "fedavg"
 """The method that sends the whole model, and nothing else, in every round."""
-PERCENT = "%"
 _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
 """The word in a score's name that gives its unit; a score without one is a percentage."""
 _SAID_SAME = "same_as_fedavg"
@@ -38,7 +37,7 @@ _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
 def unit_of(metric: str) -> str:
     """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
     words = bare_metric(metric).split("_")
-    return next((unit for word, unit in _UNITS.items() if word in words), PERCENT)
+    return next((unit for word, unit in _UNITS.items() if word in words), "%")
 
 
 def more_is_better(metric: str) -> bool:
@@ -88,7 +87,7 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
 
 def _kept(record: Record) -> str:
     """The score whose curve and clients' test scores a record keeps."""
-    return record.cell.schedule.selection_metric or catalog.part("task", record.cell.task.name).score
+    return record.cell.selects_by or catalog.part("task", record.cell.task.name).score
 
 
 def bytes_sent(record: Record) -> float | None:

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsub.benchmark.analysis import ranking
 from fedsub.benchmark.analysis.standing import megabytes_of
-from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.analysis.trials import BLOCK
 from fedsub.datasets.errors import UserError, check_choice
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+    from fedsub.benchmark.analysis.frame import Results
+
 KINDS = ("curves", "cost", "ranks")
-BLOCK = ["dataset", "partition", "clients"]
 _METHOD = ["method", "backbone"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Palette of Okabe and Ito, safe for colour-blind readers; with the line styles it gives 28 lines."""
 _STYLES = ("-", "--", ":", "-.")
 NAMED = 6
 """Largest number of points that are named in a plot."""
-
-
-class Results(Protocol):
-    """Results to draw: `analysis.frame.Results`."""
-
-    def frame(self) -> pandas.DataFrame:
-        """One row per record."""
-
-    def curves(self) -> pandas.DataFrame:
-        """One row per evaluation."""
-
-    def __iter__(self) -> Iterator[Record]:
-        """The records, in the order of the frame."""
 
 
 def plot(results: Results, kind: str, axes: Axes | None = None) -> Axes:

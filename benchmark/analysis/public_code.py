@@ -43,9 +43,6 @@ class PublicCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lacks: str = ""
     """Parts of its paper's tables that it cannot run here, and why."""
 
-    def __hash__(self) -> int:
-        return hash(self.name)
-
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     code: tuple[PublicCode, ...]
@@ -101,10 +98,6 @@ class AuthorsRuns(Latest[Run]):
 
     def __init__(self, results: Path, code: str) -> None:
         super().__init__(results / "authors" / f"{code}.jsonl", Run, attrgetter("key", "commit"))
-
-    def done(self, key: str, commit: str) -> bool:
-        """Whether our cell has been run with this commit of the code."""
-        return any((run.key, run.commit) == (key, commit) for run in self.values())
 
     def add(self, run: Run) -> None:
         """Append a run. Raises UserError for a non-finite number, StoreError if it cannot be written."""

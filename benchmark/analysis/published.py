@@ -23,9 +23,9 @@ class Figure:
     """One printed figure."""
 
     mean: float
-    std: float | None
-    """Printed standard deviation, or None."""
-    source: str
+    std: float | None = None
+    """Printed standard deviation over runs; None if none is printed."""
+    source: str = ""
     """Paper and table."""
     note: str = ""
     """Note in the list of figures."""
@@ -33,6 +33,7 @@ class Figure:
     runs: int = 1
     """Number of runs in the mean. The protocol that answers the figure states this field and those below."""
     drawn_once: bool = False
+    """Whether the runs share one partition and split."""
     baseline: str = ""
     cannot: str = ""
     """Why no run here answers it."""

@@ -229,8 +229,7 @@ def selection_luck(
     order = order[np.isfinite(scored[order])]
     if not len(order):
         return np.zeros(resamples)
-    place = np.zeros(len(scored), dtype=int)
-    place[:] = len(order)
+    place = np.full(len(scored), len(order))
     place[order] = np.arange(len(order))
     drawn = place[generator.integers(len(scored), size=(resamples, len(scored)))].min(axis=1)
     tests = np.asarray(test, dtype=float)

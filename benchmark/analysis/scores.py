@@ -12,14 +12,16 @@ from typing import Any
 
 from fedsub.benchmark.analysis import metrics
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
+from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
 from fedsub.benchmark.spec.settings import SETTINGS
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.options import format_value, parse_name
+from fedsub.datasets.options import parse_name
 
 POINTS = 25
 """Largest number of points of a drawn curve."""
@@ -35,6 +37,12 @@ class Score:
     """Sample standard deviation; None for a single seed."""
     published: Figure | None
     by_seed: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, by_seed: Mapping[int, float], published: Figure | None = None) -> Score:
+        """Return the mean of these values."""
+        std = statistics.stdev(by_seed.values()) if len(by_seed) > 1 else None
+        return cls(statistics.fmean(by_seed.values()), std, published, by_seed)
 
 
 @dataclass(frozen=True)
@@ -194,15 +202,13 @@ def best_of(rows: Iterable[Row], metric: str) -> Row | None:
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    named = row.cell.schedule.selection_metric
+    named = row.cell.selects_by
     for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}
-        values = [*by_seed.values()]
-        if values:
+        if by_seed:
             figure = None if row.deviations else published_figure(protocol, metric, **row.point)
-            std = statistics.stdev(values) if len(values) > 1 else None
-            scores[metric] = Score(statistics.fmean(values), std, figure, by_seed)
+            scores[metric] = Score.of(by_seed, figure)
     return scores
 
 
@@ -273,8 +279,10 @@ def _against(
 def _deviations(protocol: Protocol, row: Row) -> str:
     """List the settings, options and partition that differ from the protocol's for the row's cell."""
     expected = DEFAULTS | protocol.settings_for(**row.point)
-    actual = row.cell.to_dict()
-    found = [f"{name}={_plain(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
+    # A cell holds the name of a user's file and a digest of its content.
+    expected["split"] = by_name("split", expected["split"])
+    actual = {**row.cell.to_dict(), "selection_metric": bare(row.cell.schedule.selection_metric)}
+    found = [f"{name}={text(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
     dataset, partition, _ = row.block
     if is_other_scheme(protocol, partition, dataset, row.method):
         found.append(f"partition={partition}")
@@ -283,15 +291,13 @@ def _deviations(protocol: Protocol, row: Row) -> str:
     except UserError:
         given = {}
     wanted = {**protocol.options_for(**row.point), **given}
-    options = row.records[0].options
+    options, chosen = row.records[0].options, dict(row.cell.options)
     found += [
-        f"{name}={_plain(options.get(name))}" for name in sorted(wanted) if options.get(name) != wanted[name]
+        f"{name}={text(options.get(name))}"
+        for name in sorted({*wanted, *chosen})
+        if name not in wanted or options.get(name) != wanted[name]
     ]
     return ", ".join(found)
-
-
-def _plain(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else format_value(value)
 
 
 def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:

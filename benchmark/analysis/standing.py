@@ -17,10 +17,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedsub.benchmark.analysis import ranking
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
+from fedsub.benchmark.analysis.ranking import LOCAL
 from fedsub.benchmark.analysis.scores import Row, Score, metrics_of
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
@@ -28,7 +28,6 @@ from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
 from fedsub.methods.stacked.architecture import NETWORKS
 
-LOCAL = "local"
 MEGABYTES = (10, 100, 1000)
 """Limits on the MB that a client sends and receives in a run; the reader chooses one."""
 BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
@@ -142,17 +141,6 @@ def _paired(one: Row, other: Row, metric: str) -> Comparison | None:
     return compare(
         [*differences_of(one.scores[metric].by_seed, other.scores[metric].by_seed).values()], HIGHER
     )
-
-
-def front(found: Iterable[Contender], cost: str = "megabytes") -> list[Contender]:
-    """Return the ranked methods on the Pareto front of mean score and `cost` (`megabytes` or `seconds`)."""
-    costed = {str(place): each for place, each in enumerate(found) if each.is_ranked}
-    points = {
-        name: (spent, each.score.mean)
-        for name, each in costed.items()
-        if (spent := getattr(each, cost)) is not None
-    }
-    return [costed[name] for name in ranking.front(points)]
 
 
 def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:

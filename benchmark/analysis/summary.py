@@ -99,17 +99,11 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
     """Verdict → number of levels with it, compared with the printed figures only, and number that keep it
     with the false discovery rate controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
-    kept = {
-        agreement.MATCHES: agreement.survives(level.p_matches or 0.0 for level in levels),
-        agreement.DIFFERS: agreement.survives(level.p_differs or 0.0 for level in levels),
+    p_values = {
+        agreement.MATCHES: [level.p_matches or 0.0 for level in levels],
+        agreement.DIFFERS: [level.p_differs or 0.0 for level in levels],
     }
-    return {
-        word: (
-            sum(level.word == word for level in levels),
-            sum(level.word == word and stays for level, stays in zip(levels, stay, strict=True)),
-        )
-        for word, stay in kept.items()
-    }
+    return agreement.discoveries([level.word for level in levels], p_values)
 
 
 def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from fedsub.benchmark.records.search import Standing
 from fedsub.benchmark.spec.custom import given_as
 from fedsub.benchmark.spec.plan import DEFAULT, protocols_for
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.settings import setting_from_text
 from fedsub.benchmark.spec.space import changes, shared_dimensions
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
@@ -63,16 +61,11 @@ class Outcome(Standing):
         tables = request.table or [each.name for each in protocols_for(request) if each.name != DEFAULT]
         given = [("table", each) for each in tables]
         given += [(axis, given_as(axis, str(value), base)) for axis, value in place.items()]
-        several = Counter(setting.partition("=")[0] for setting in request.settings)
         held = base.to_dict()
-        fixed = [
-            setting
-            for setting in request.settings
-            for name, value in [setting_from_text(setting)]
-            if several[name] == 1 or held[name] == value
-        ]
+        fixed = dict.fromkeys(setting.partition("=")[0] for setting in request.settings)
+        best = {name: given_as(name, text(held[name]), base) for name in fixed} | best
         words = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given)
-        settings = [*fixed, *(f"{name}={text(value)}" for name, value in best.items())]
+        settings = [f"{name}={text(value)}" for name, value in best.items()]
         return f"fedsub run {words}{' --set' * bool(settings)} {shlex.join(settings)}".rstrip()
 
     @property
@@ -101,7 +94,8 @@ class Outcome(Standing):
         for number, cell in enumerate(self.search.trials):
             method, settings = changes(self.search.base, cell)
             first = self.short.get(number)
-            scores = (first and first.validation, self.validation.get(number), self.test.get(number))
+            second = (self.validation[number], self.test[number]) if number in self.full else (None, None)
+            scores = (first and first.validation, *second)
             row = {**self.place, "trial": number, "method": method, **settings}
             row |= dict(zip(SCORES, scores, strict=True))
             found.append({**row, "best": number == self.chosen, "error": (first and first.error) or ""})
@@ -191,4 +185,4 @@ def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
 
 def text(value: Any) -> str:
     """Return a setting's value as `--set` takes it."""
-    return "+".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)

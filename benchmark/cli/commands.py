@@ -110,7 +110,8 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
         write_pages(request, protocols, records)
 
     done = execute(request, work, warn=say, inform=say, after=after)
-    selected = [*done.records.values()]
+    # A cell of several tables has one record, which is shown in each.
+    selected = [record for cell in done.plan.cells if (record := done.stored.get(cell)) is not None]
     found = selected if request.seeds else _of_all_seeds(done.plan, protocols, done.stored)
     _show(request.results, options, protocols, found)
     for name in protocols:

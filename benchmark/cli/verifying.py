@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 
 from fedsub.benchmark.analysis.frame import Results, select
 from fedsub.benchmark.cli.commands import say
-from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.execution.engines import RunCell, create_engine
 from fedsub.benchmark.execution.runner import attempt
-from fedsub.benchmark.execution.scheduler import engine_for
 from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
@@ -68,7 +67,7 @@ def _run_again(
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell))
         return 0, []
     taken = {record.key: record.result.peak_memory_mb for record in records}
-    engine = engine_for(request, len(records), lambda cell: taken[cell.key])
+    engine = create_engine(request, len(records), lambda cell: taken[cell.key])
     found = exact = unlike = 0
     for comparison in compare(records, engine, work or attempt):
         for line in comparison.differences:

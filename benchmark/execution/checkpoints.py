@@ -122,11 +122,12 @@ class CellCheckpoint:
 
 
 def stamp(cell: Cell) -> dict[str, Any]:
-    """Return what a cell's figures depend on: the cell, code, versions, processor, threads, device."""
+    """Return what a record depends on: cell, metrics, code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
     if user_object(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
         known["plug-in"] = code
-    return {"cell": cell.key, "code": digest_of_sources(".py"), **known, "threads": torch.get_num_threads()}
+    own = {"cell": cell.key, "metrics": ", ".join(cell.further_metrics), "code": digest_of_sources(".py")}
+    return {**own, **known, "threads": torch.get_num_threads()}
 
 
 @cache

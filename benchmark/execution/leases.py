@@ -12,9 +12,8 @@ import json
 import os
 import platform
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,9 +43,9 @@ class Leases:
 
     def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
         self._folder = results / "leases"
+        self._lock = self._folder / ".lock"
         self._lifetime, self._heartbeat = lifetime, heartbeat
-        self._held: Counter[str] = Counter()
-        """Lease → number of this process's cells that use it."""
+        self._held: set[str] = set()
         self._ended = threading.Event()
         self._touching = threading.Thread(target=self._touch, daemon=True)
 
@@ -60,7 +59,6 @@ class Leases:
         self._ended.set()
         self._touching.join()
         for work in [*self._held]:
-            self._held[work] = 1
             self.give_back(work)
 
     def claim(self, work: str, of: Mapping[str, Any] | None = None) -> bool:
@@ -68,28 +66,23 @@ class Leases:
 
         A lease held by `of`, a `holder()`, is taken over. Raises StoreError if the folder cannot be written.
         """
-        if work in self._held:
-            self._held[work] += 1
-            return True
         path = self._path(work)
-        with explained_to_user("write", path), self._alone():
+        with explained_to_user("write", path), locked(self._lock):
             if path.exists() and _read(path) != of and not self._has_run_out(path):
                 return False
             if path.is_symlink():
                 path.unlink()
             with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
                 file.write(json.dumps(holder()))
-        self._held[work] = 1
+        self._held.add(work)
         return True
 
     def give_back(self, work: str) -> None:
-        """Release the lease if this process holds it and none of its other cells uses it."""
-        if self._held[work] > 1:
-            self._held[work] -= 1
+        """Release the lease if this process holds it."""
+        if work not in self._held:
             return
-        if not self._held.pop(work, 0):
-            return
-        with suppress(OSError), self._alone():
+        self._held.remove(work)
+        with suppress(OSError), locked(self._lock):
             path = self._path(work)
             # If this process slept too long, another one may have taken the lease over.
             if _read(path) == holder():
@@ -97,11 +90,6 @@ class Leases:
 
     def _path(self, work: str) -> Path:
         return self._folder / f"{work}.lease"
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with locked(self._folder / ".lock"):
-            yield
 
     def _has_run_out(self, path: Path) -> bool:
         """Whether a lease has expired; call it under the lock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from rich.console import Console
@@ -16,7 +16,6 @@ from rich.progress import (
 )
 
 from fedsub.benchmark.execution.callbacks.base import Round
-from fedsub.benchmark.execution.estimate import Estimate, duration
 from fedsub.benchmark.records.record import FAILED, Record
 from fedsub.benchmark.spec.cell import Cell
 
@@ -32,13 +31,11 @@ def console_for(is_terminal: bool, stderr: bool = False) -> Console:
 class GridProgress:
     """Reports finished cells on standard error."""
 
-    def __init__(self, cells: Sequence[Cell], console: Console, estimate: Estimate) -> None:
-        """`estimate` weights the cells; the remaining time extrapolates the pace so far."""
-        self._cells = len(cells)
+    def __init__(self, expected: Mapping[str, float], console: Console) -> None:
+        """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far."""
+        self._expected = expected
         self._done = 0
-        # A single cell has the whole weight, so no estimate is needed.
-        self._expected = estimate.seconds if len(cells) > 1 else lambda cell: 1.0
-        self._weight_left = self._weight = sum(map(self._expected, cells))
+        self._weight_left = self._weight = sum(expected.values())
         self._running: dict[str, float] = {}
         """Key of a running cell → weight of its finished rounds."""
         self._started = time.monotonic()
@@ -53,7 +50,7 @@ class GridProgress:
             TimeRemainingColumn(),
         )
         self._bar = Progress(*columns, console=console, transient=True, speed_estimate_period=1e6)
-        self._task = self._bar.add_task("cells", cells=self._cells, done=0, total=self._weight)
+        self._task = self._bar.add_task("cells", cells=len(expected), done=0, total=self._weight)
 
     @property
     def is_seen(self) -> bool:
@@ -70,7 +67,7 @@ class GridProgress:
 
     def round(self, done: Round) -> None:
         """Advance the bar within a running cell."""
-        self._running[done.cell.key] = self._expected(done.cell) * done.round / done.rounds
+        self._running[done.cell.key] = self._expected[done.cell.key] * done.round / done.rounds
         self._show()
 
     def _show(self) -> None:
@@ -82,7 +79,7 @@ class GridProgress:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
         self._running.pop(record.key, None)
-        self._weight_left -= self._expected(record.cell)
+        self._weight_left -= self._expected[record.key]
         spent = self._weight - self._weight_left
         self._show()
         elapsed = time.monotonic() - self._started
@@ -91,7 +88,7 @@ class GridProgress:
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
         elif not self._console.is_terminal:
-            line = f"[{self._done}/{self._cells}] {summary} (about {duration(left)} left)"
+            line = f"[{self._done}/{len(self._expected)}] {summary} (about {duration(left)} left)"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -100,6 +97,14 @@ def counted(cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell
     every, left, able = (len({cell.key for cell in each}) for each in (cells, waiting, ready))
     rest = f", {left - able} without their graph" if able < left else ""
     return f"{every} cell{'s' * (every != 1)}: {every - left} done before, {able} to run{rest}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text in a readable unit: `45 s`, `12 min`, `3.2 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
 def _summary(record: Record) -> str:

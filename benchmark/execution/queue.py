@@ -38,7 +38,7 @@ class Queue:
         self._waiting = {cell.key: cell for cell in cells}
         self._records, self._leases = records, leases
         self._rerun, self._until, self._wanted = rerun, until, wanted
-        self._before = {key: self._runs(cell) for key, cell in self._waiting.items()}
+        self._before = {key: records.runs(cell) for key, cell in self._waiting.items()}
         self._handed_out = False
         self._passes = self._pauses = 0
 
@@ -70,18 +70,11 @@ class Queue:
             else:
                 self._leases.give_back(cell.key)
 
-    def finished(self, cell: Cell) -> None:
-        """Release a cell's lease once its record is stored."""
-        self._leases.give_back(cell.key)
-
     def _is_wanted(self, cell: Cell) -> bool:
         # A record that another process made since this run began is kept, also a failure.
-        is_new = self._runs(cell) > self._before[cell.key]
+        is_new = self._records.runs(cell) > self._before[cell.key]
         is_open = not is_new and (self._rerun or not self._records.done(cell))
         return is_open and (self._wanted is None or self._wanted(cell, self._records))
-
-    def _runs(self, cell: Cell) -> int:
-        return self._records.runs(cell)
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.engines.base import RunCell
-from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.progress import counted
 from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.machine import describe_device
@@ -22,6 +21,9 @@ from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import UserObjects, user_objects
+
+if TYPE_CHECKING:
+    from fedsub.benchmark.execution.artifacts import Saving
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,6 @@ def execute(
             warn(f"skipped {skip.what}: {skip.reason}")
         chosen = distinct(ready)
         records.check_writable(chosen)
-        estimate = Estimate(records.every(), records.of_graph)
         inform(counted(plan.cells, waiting, chosen))
         for sentence in records.warnings():
             warn(sentence)
@@ -92,10 +93,12 @@ def execute(
                         inform(describe_device(device, kernel))
                 for line in users_graphs(chosen):
                     inform(line)
-                work = _with_objects(_saving(request, work or _runner(request)), objects)
-                failures = run_cells(
-                    request, chosen, records, work, estimate, callbacks, until, quiet, wanted
-                )
+                work = work or _runner(request)
+                if request.save:
+                    work = partial(cast(Any, work), save=_saving(request))
+                if objects:
+                    work = WithObjects(objects, work)
+                failures = run_cells(request, chosen, records, work, callbacks, until, quiet, wanted)
         finally:
             records.refresh()
             after(plan, records)
@@ -134,21 +137,17 @@ def _runner(request: Request) -> RunCell:
     return partial(cast(Any, work), checkpoints=checkpoints)
 
 
-def _saving(request: Request, work: RunCell) -> RunCell:
-    """Return the work, wrapped so that it saves the requested files."""
-    if not request.save:
-        return work
+def _saving(request: Request) -> Saving:
+    """Return what saves the requested files."""
     from fedsub.benchmark.execution.artifacts import Saving
 
-    return partial(cast(Any, work), save=Saving(request.results.resolve(), request.save))
+    return Saving(request.results.resolve(), request.save)
 
 
 def _warn_unsaved(request: Request, plan: Plan, records: Records, warn: Callable[[str], None]) -> None:
     """Report files requested by `save` that no run of this request will write."""
     if request.save and not request.rerun:
-        from fedsub.benchmark.execution.artifacts import Saving
-
-        saving = Saving(request.results, request.save)
+        saving = _saving(request)
         known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
         if count := sum(record.status == OK and saving.lacks(record) for record in known):
             kinds = ", ".join(saving.kinds)
@@ -178,7 +177,3 @@ def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
 
     # Unpickling is safe: the bytes come from the process that started this one.
     return WithObjects(cloudpickle.loads(objects), work)
-
-
-def _with_objects(work: RunCell, objects: UserObjects | None) -> RunCell:
-    return WithObjects(objects, work) if objects else work

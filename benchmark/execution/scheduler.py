@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, cast
@@ -15,22 +14,19 @@ from fedsub.benchmark.execution.checkpoints import Checkpoints, forget
 from fedsub.benchmark.execution.engines import (
     Engine,
     InProcess,
-    Memory,
     ProcessPool,
     RunCell,
     SlurmEngine,
     create_engine,
 )
-from fedsub.benchmark.execution.estimate import Estimate
+from fedsub.benchmark.execution.estimate import expected_seconds
 from fedsub.benchmark.execution.leases import Leased, Leases, holder
 from fedsub.benchmark.execution.logs import Logged, keep_failure
 from fedsub.benchmark.execution.progress import GridProgress, console_for
 from fedsub.benchmark.execution.queue import Queue, Wanted
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
-from fedsub.benchmark.records.record import OK as OK_RECORD
-from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.records.store import StoreError, keep_elsewhere
 from fedsub.benchmark.spec.cell import Cell
@@ -43,22 +39,18 @@ def run_cells(
     cells: Sequence[Cell],
     records: Records,
     work: RunCell,
-    estimate: Estimate,
-    callbacks: Sequence[Callback] = (),
-    until: float = math.inf,
-    quiet: bool = False,
-    wanted: Wanted | None = None,
+    callbacks: Sequence[Callback],
+    until: float,
+    quiet: bool,
+    wanted: Wanted | None,
 ) -> list[Record]:
     """Run the cells and store their records; returns the records of those that failed.
 
-    `estimate` weights the cells of the progress bar. No cell begins after the time `until`, of
-    `time.monotonic`. `callbacks` are called after every round in this process; `quiet` shows no progress;
-    `wanted` as in `Queue`.
+    No cell begins after the time `until`, of `time.monotonic`. `callbacks` are called after every round in
+    this process; `quiet` shows no progress; `wanted` as in `Queue`.
     """
     failures: list[Record] = []
-    if not cells:
-        return failures
-    engine = engine_for(request, len(cells), records.peak_memory)
+    engine = create_engine(request, len(cells), records.peak_memory)
     if request.checkpoint:
         for sentence in Checkpoints(request.results, request.checkpoint).describe(cells):
             print(sentence, file=sys.stderr)
@@ -66,7 +58,7 @@ def run_cells(
     console.quiet = quiet
     with (
         Leases(request.results) as leases,
-        GridProgress(cells, console, estimate) as progress,
+        GridProgress(expected_seconds(cells, records), console) as progress,
         _with_callbacks(engine, cells, callbacks, progress, work) as reporting,
     ):
         if not isinstance(engine, InProcess):
@@ -74,49 +66,27 @@ def run_cells(
         if isinstance(engine, SlurmEngine):
             reporting = Leased(reporting, request.results.resolve(), holder())
         queue = Queue(cells, records, leases, request.rerun, until, wanted)
-        with closing(run_queue(engine, reporting, queue, records, request)) as made:
+        with closing(run_queue(engine, reporting, queue, leases, records, request)) as made:
             for record in made:
                 progress.finished(record)
-                if record.status == FAILED_RECORD:
+                if record.status == FAILED:
                     failures.append(record)
                     if isinstance(engine, InProcess):
                         keep_failure(request.results.resolve(), record)
     return failures
 
 
-def engine_for(request: Request, cells: int, memory: Memory) -> Engine:
-    """Return the engine that a request names; `memory` returns a cell's expected memory.
-
-    Raises UserError as `create_engine` does.
-    """
-    return create_engine(
-        request.engine,
-        request.workers,
-        request.threads,
-        cells,
-        request.timeout,
-        results=request.results,
-        slurm_config=request.slurm_config,
-        memory=memory,
-    )
-
-
 def run_queue(
-    engine: Engine, work: RunCell, queue: Queue, records: Records, request: Request
+    engine: Engine, work: RunCell, queue: Queue, leases: Leases, records: Records, request: Request
 ) -> Generator[Record]:
-    """Run the queue's cells and store their records; yields each cell's valid record. Closing the generator
-    stops the engine."""
+    """Run the queue's cells, store their records and give their leases back; yields each cell's valid record.
+    Closing the generator stops the engine."""
     while queue.is_open():
-        made_now = engine.map(work, queue, failed)
-        try:
+        with closing(engine.map(work, queue, failed)) as made_now:
             for made in made_now:
                 record = keep(records, made, request)
-                queue.finished(made.cell)
+                leases.give_back(made.key)
                 yield record
-        finally:
-            close: Callable[[], None] | None = getattr(made_now, "close", None)
-            if close is not None:
-                close()
 
 
 @contextmanager
@@ -153,10 +123,10 @@ def keep(records: Records, record: Record, request: Request) -> Record:
             raise error from None
         raise StoreError(f"{error} (this record is kept in {refuge})") from error
     except UserError as error:
-        if record.status == FAILED_RECORD:
+        if record.status == FAILED:
             # Not even the failure can be stored: it is only reported, and its cell runs again next time.
             return record
         return keep(records, failed(record.cell, f"its record cannot be stored: {error}"), request)
-    if record.status == OK_RECORD:
+    if record.status == OK:
         forget(request.results, record.key)
     return record

@@ -20,6 +20,7 @@ from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, code_of, metrics_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
+from fedsub.benchmark.spec.protocol import bare
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
@@ -119,8 +120,11 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not on this machine (fedsub data fetch)"
+            metrics = [name for name in metrics_of(cell) if "[" in name]
+            if [files.measured(bare(name)) for name in metrics] != metrics:
+                return CHANGED
             if files.digest(cell) != cell.files:
-                return CHANGED if cell.paths or metrics_of(cell) else PASSED_OBJECTS
+                return CHANGED if cell.paths else PASSED_OBJECTS
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:

@@ -2,7 +2,7 @@
 
     results/   a results folder with the records
     tables/    the .toml files of tables
-    parts/     DIGEST/PART/…: files of methods, graphs, partitions, splits and metrics, by their digest
+    parts/     DIGEST/PART/…: files of methods, graphs, partitions and splits, by digest of their content
     bundle.json: versions, and the file of each part
 
 A bundle's content is not trusted: names are checked, sizes are limited, and a part is used for a record only
@@ -24,18 +24,22 @@ from fedsub.benchmark.machine import environment
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import explained_to_user
-from fedsub.benchmark.spec.custom import NamedFiles, metrics_of, paths_of, sources_of
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import NamedFiles, paths_of, sources_of
+from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
 
 MANIFEST = "bundle.json"
+METRIC = "metric"
+"""Name of a metric's file among the parts of a bundle."""
 LARGEST = 2**31
 """Maximum bytes of an unpacked bundle."""
 _NAME = re.compile(rf"{re.escape(MANIFEST)}|(results|tables|parts)(/(?!\.)[\w.+-]+)+", re.ASCII)
 
 Places = Mapping[str, Mapping[str, Path]]
-"""`Cell.files` → part → its path."""
+"""`Cell.files`, or a metric's path with its digest → part → its path."""
 
 
 def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
@@ -52,19 +56,21 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     parts: dict[str, dict[str, str]] = {}
     missing: dict[str, str] = {}
     files = NamedFiles()
-    for cell in [record.cell for record in records if record.cell.files]:
-        if cell.files in parts or cell.files in missing:
+    for cell, state in [(record.cell, state) for record in records for state in _states(record.cell)]:
+        if state in parts or state in missing:
             continue
-        found = paths_of(cell) | metrics_of(cell)
-        if not found or not all(map(Path.exists, found.values())) or files.digest(cell) != cell.files:
-            missing[cell.files] = f"left out the files of {cell.title}: they have changed since the run"
+        found, now = {METRIC: Path(bare(state))}, files.measured(bare(state))
+        if state == cell.files:
+            found, now = paths_of(cell), files.digest(cell)
+        if not found or not all(map(Path.exists, found.values())) or now != state:
+            missing[state] = f"left out the files of {cell.title}: they have changed since the run"
             continue
-        parts[cell.files] = {}
+        parts[state] = {}
         for part, place in found.items():
             inside = [each.resolve() for each in sources_of(part, place)]
             root = Path(os.path.commonpath([place.resolve().parent, *(each.parent for each in inside)]))
-            folder = f"parts/{cell.files[:16]}/{part}"
-            parts[cell.files][part] = f"{folder}/{place.resolve().relative_to(root)}"
+            folder = f"parts/{state.rpartition('[')[2].rstrip(']')[:16]}/{part}"
+            parts[state][part] = f"{folder}/{place.resolve().relative_to(root)}"
             contents |= {f"{folder}/{each.relative_to(root)}": each for each in inside}
     if wrong := [name for name in contents if not _NAME.fullmatch(name)]:
         raise UserError(f"a bundle cannot hold {contents[wrong[0]]}: use only letters and digits in its name")
@@ -84,6 +90,11 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
             for name, source in sorted(contents.items()):
                 archive.write(source, name)
     return [*stored.warnings(), *missing.values()]
+
+
+def _states(cell: Cell) -> list[str]:
+    """Return the states of the user's files that a cell needs: `Cell.files`, and metrics with a digest."""
+    return [*filter(None, (cell.files,)), *(name for name in cell.further_metrics if "[" in name)]
 
 
 def unpack(path: Path, folder: Path) -> Places:
@@ -118,9 +129,12 @@ def unpack(path: Path, folder: Path) -> Places:
 
 def relocated(record: Record, places: Places) -> Record:
     """Return the record with its parts' paths in a bundle; their digests are compared when it is run."""
-    if record.cell.files not in places:
-        return record
-    found = places[record.cell.files]
-    paths = tuple(f"{part}={path}" for part, path in sorted(found.items()))
-    metrics = tuple(str(found.get(f"metric-{Path(name).stem}", name)) for name in record.cell.further_metrics)
-    return replace(record, cell=replace(record.cell, paths=paths, further_metrics=metrics))
+    cell = record.cell
+    if cell.files in places:
+        found = places[cell.files]
+        cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(found.items())))
+    further = [
+        f"{places[name][METRIC]}{name[name.find('[') :]}" if METRIC in places.get(name, ()) else name
+        for name in cell.further_metrics
+    ]
+    return replace(record, cell=replace(cell, further_metrics=tuple(further)))

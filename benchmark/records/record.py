@@ -126,7 +126,7 @@ class Record:
     @property
     def score(self) -> float | None:
         """The test score: the selection metric if the cell names one, else accuracy, else ROC-AUC."""
-        named = self.cell.schedule.selection_metric or "accuracy"
+        named = self.cell.selects_by or "accuracy"
         return self.result.metrics.get(named, self.result.metrics.get("roc_auc"))
 
     @property

@@ -1,7 +1,8 @@
 """A search for the settings of a method on a block: its cells, and its state according to their records.
 
 First rung: every trial, a third of the rounds, one draw of the data. Second rung: the best third by
-validation, all rounds, two draws; the best mean validation there is chosen. No final run uses these draws.
+validation, all rounds, two draws; the best mean validation there is chosen. If no trial finished the second
+rung, the first rung chooses. No final run uses these draws.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def kept(record: Record) -> Record:
     if isinstance(record.outcome, Failure):
         return replace(record, outcome=replace(record.outcome, traceback=None))
     result = record.result
-    named = (record.cell.schedule.selection_metric or "accuracy", "roc_auc")
+    named = (record.cell.selects_by or "accuracy", "roc_auc")
     name = next((each for each in named if each in result.metrics), "")
     found = {name: record.score, VALIDATION: record.validation}
     scores = {name: None if score is None else round(score, 4) for name, score in found.items() if name}
@@ -117,29 +118,38 @@ class Standing:
     @cached_property
     def full(self) -> dict[int, list[Record]]:
         """Promoted trial → its records of the second rung, if it has scores on every draw."""
-        found = {}
-        for number in self.promoted:
-            records = [record for cell in self.search.full(number) if (record := self.records.get(cell))]
-            scored = [record for record in records if None not in (record.validation, record.score)]
-            if len(scored) == len(SEARCH_SEEDS):
-                found[number] = scored
-        return found
+        found = ((number, self._second(number)) for number in self.promoted)
+        return {
+            number: records
+            for number, records in found
+            if len(records) == len(SEARCH_SEEDS) and all(map(_is_scored, records))
+        }
+
+    @cached_property
+    def compared(self) -> dict[int, list[Record]]:
+        """Trial → the records by which trials are compared: those of the second rung or, if no trial finished
+        it, of the first, without trials that failed in the second."""
+        return self.full or {
+            number: [record]
+            for number in self.promoted
+            if all(map(_is_scored, (record := self.short[number], *self._second(number))))
+        }
 
     @cached_property
     def validation(self) -> dict[int, float]:
-        """Trial in `full` → mean validation score over the draws."""
+        """Trial in `compared` → mean validation score over the draws."""
         return {
-            number: fmean(each.validation or 0.0 for each in found) for number, found in self.full.items()
+            number: fmean(each.validation or 0.0 for each in found) for number, found in self.compared.items()
         }
 
     @cached_property
     def test(self) -> dict[int, float]:
-        """Trial in `full` → mean test score over the draws."""
-        return {number: fmean(each.score or 0.0 for each in found) for number, found in self.full.items()}
+        """Trial in `compared` → mean test score over the draws."""
+        return {number: fmean(each.score or 0.0 for each in found) for number, found in self.compared.items()}
 
     @property
     def chosen(self) -> int:
-        """The chosen trial; trial 0, the defaults, if none finished the second rung."""
+        """The chosen trial; trial 0, the defaults, if none can be compared."""
         return max(self.validation, key=lambda number: (self.validation[number], -number), default=0)
 
     @property
@@ -155,6 +165,13 @@ class Standing:
     @property
     def seconds(self) -> float:
         """Core-seconds of both rungs so far."""
-        cells = (cell for number in self.promoted for cell in self.search.full(number))
-        second = (record for cell in cells if (record := self.records.get(cell)) is not None)
+        second = (record for number in self.promoted for record in self._second(number))
         return self.first_seconds + sum(sum(record.core_seconds.values()) for record in second)
+
+    def _second(self, number: int) -> list[Record]:
+        """Return the records of a trial's second rung, failures included."""
+        return [record for cell in self.search.full(number) if (record := self.records.get(cell)) is not None]
+
+
+def _is_scored(record: Record) -> bool:
+    return None not in (record.validation, record.score)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.analysis.arena import Arena, by_block, gains
+from fedsub.benchmark.analysis.arena import Arena, block_of, by_block, gains
 from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
@@ -76,8 +76,7 @@ def write_arena(
 def arena_of(results: Path) -> dict[str, Any] | None:
     """Return the content of `arena.json`; None without the file."""
     path = results / ARENA_JSON
-    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    return found
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
@@ -94,18 +93,18 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
+        hours=sum(each["search_seconds"] + each.get("final_seconds", 0) for each in found["entries"]) / 3600,
+        by_first_rung=sum(each.get("by_first_rung", False) for each in found["entries"]),
         draws=len(FINAL_SEEDS), first_rung=(results / "notes" / "first-rung.md").is_file(),
     )  # fmt: skip
 
 
 def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict[Block, float]:
     """Return block → the largest known cap under which its searches ran; 0 means no cap."""
-    listed = [
-        (tuple(each[axis] for axis in ("dataset", "partition", "clients")), each)
+    caps = {
+        block_of(each): known
         for each in before["entries"]
-    ]
-    caps: dict[Any, float] = {
-        block: known for block, each in listed if (known := each.get("cap", before.get("cap"))) is not None
+        if (known := each.get("cap", before.get("cap"))) is not None
     }
     return caps | {
         block: max((cap, caps.get(block, cap)), key=lambda each: each or math.inf) for block in ran

@@ -174,18 +174,13 @@ LEGEND = (
 )
 
 
-def page_path(folder: Path, protocol: str) -> Path:
-    """Return the path of the page of `protocol` in the results folder."""
-    return folder / "leaderboards" / f"{protocol}.md"
-
-
 def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
-    """Write the page of a protocol; returns its path. `theirs`: key of our cell → runs of the authors'
-    code."""
-    name = leaderboard.protocol.name
-    page = markdown(leaderboard, theirs, (folder / "notes" / f"{name}.md").is_file())
-    write_page(page_path(folder, name), page.encode())
-    return page_path(folder, name)
+    """Write the page of a protocol into the results folder; returns its path. `theirs`: key of our cell →
+    runs of the authors' code."""
+    name = f"{leaderboard.protocol.name}.md"
+    path = folder / "leaderboards" / name
+    write_page(path, markdown(leaderboard, theirs, (folder / "notes" / name).is_file()).encode())
+    return path
 
 
 def markdown(
@@ -216,7 +211,7 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
         return {metric: [*rows] for metric in held if metric in printed}
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
-        named = row.cell.schedule.selection_metric
+        named = row.cell.selects_by
         found[named if named in row.scores else held[0]].append(row)
     return {metric: listed for metric, listed in found.items() if listed}
 

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedsub.benchmark.analysis.claims import load_claims
 from fedsub.benchmark.analysis.figures import make_entries
-from fedsub.benchmark.analysis.findings import findings_of
+from fedsub.benchmark.analysis.findings import find
 from fedsub.benchmark.analysis.public_code import compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
@@ -49,7 +50,8 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
     paths = [*pages, *(write_table_page(results, each, runs) for each in boards if each.records)]
-    entries, findings = make_entries(boards, runs), findings_of(boards)
+    entries = make_entries(boards, runs)
+    findings = find(load_claims(), {each.protocol.name: each.rows for each in boards})
     paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
     comparisons = compare(runs, boards)
     if runs:

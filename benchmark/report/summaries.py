@@ -90,7 +90,7 @@ def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
         heading = "" if entry.metric == "accuracy" else heading_of(entry.metric)
         named = (dataset, partition, clients, method, backbone, heading, CHOSEN if entry.chosen else "")
         name = f"{' '.join(filter(None, named))} ({shown})"
-        groups.setdefault(cause, {}).setdefault(entry.table, []).append(name)
+        groups.setdefault(cause, {}).setdefault(entry.figure.source, []).append(name)
     lines = []
     for cause, tables in groups.items():
         named_tables = (f"**{table}**: {', '.join(names)}" for table, names in tables.items())
@@ -116,7 +116,7 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
     found: dict[str, Counter[str]] = {}
     for entry in entries:
         if entry.level.word == word:
-            found.setdefault(entry.level.reason or "no record", Counter())[entry.table] += 1
+            found.setdefault(entry.level.reason or "no record", Counter())[entry.figure.source] += 1
     lines = [
         [reason, str(tables.total()), "; ".join(f"{table}: {many}" for table, many in tables.items())]
         for reason, tables in found.items()

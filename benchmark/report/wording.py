@@ -62,19 +62,21 @@ def partition_title(scheme: str) -> str:
 
 def scheme_title(scheme: str) -> str:
     """Return a scheme as papers write it, its options in brackets."""
-    name, bracket, options = scheme.partition("[")
-    if name not in SCHEMES:
-        return partition_title(scheme)
-    return f"{SCHEMES[name]} ({options.removesuffix(']').replace(',', ', ')})" if bracket else SCHEMES[name]
+    name, _, options = scheme.partition("[")
+    return _with_options(SCHEMES[name], options) if name in SCHEMES else partition_title(scheme)
+
+
+def _with_options(title: str, options: str) -> str:
+    """Return the title with the options, as `a=1,b=2]`, in brackets."""
+    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if options else title
 
 
 def graph_title(name: str) -> str:
     """Return a graph as papers write it, its options in brackets; unknown ones as given."""
-    bare, bracket, options = name.partition("[")
-    if bare not in GENERATED:
-        return REGISTRY[name].title if name in REGISTRY else name
-    title = GENERATED[bare]
-    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
+    bare, _, options = name.partition("[")
+    if bare in GENERATED:
+        return _with_options(GENERATED[bare], options)
+    return REGISTRY[name].title if name in REGISTRY else name
 
 
 def network_title(name: str) -> str:
@@ -90,11 +92,9 @@ def block_title(block: tuple[str, str, int]) -> str:
 
 def title_of(method: str) -> str:
     """Return a method's name in its paper, with its options in brackets; unknown ones as given."""
-    name, bracket, options = method.partition("[")
-    if name not in catalog.methods():
-        return method
-    title = catalog.describe(name).title
-    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
+    name, _, options = method.partition("[")
+    known = name in catalog.methods()
+    return _with_options(catalog.describe(name).title, options) if known else method
 
 
 def heading_of(metric: str) -> str:

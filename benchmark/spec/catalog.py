@@ -184,6 +184,11 @@ def methods() -> list[str]:
     return registry.names()
 
 
+def names(kind: str) -> list[str]:
+    """Names of all methods (kind `method`), graphs, partition schemes, splits or backbones."""
+    return methods() if kind == "method" else list(_registries()[kind].names())
+
+
 def describe(name: str) -> Method:
     """The facts about a method. Raises UserError with the nearest names."""
     if known := _known().methods.get(name):

@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.spec.schema import Table
@@ -142,6 +143,11 @@ class Cell:
     def drawn_with(self) -> int:
         """The seed of partition and split."""
         return self.seed if self.data_seed < 0 else self.data_seed
+
+    @property
+    def selects_by(self) -> str:
+        """Name of the score that selects the round, a file's without folder and ending; empty: the task's."""
+        return Path(self.schedule.selection_metric.partition("[")[0]).stem
 
     @property
     def block(self) -> Block:

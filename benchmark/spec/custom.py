@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedsub.benchmark.spec import sources
+from fedsub.benchmark.spec import catalog, sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.digests import content_of, digest, of_files, with_modules
 from fedsub.datasets.errors import UserError
@@ -58,8 +58,18 @@ class NamedFiles:
             cell = renamed(cell, part, _name_of(part, path))
         if paths:
             cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
+        if any(name.endswith(PLUGIN) for name in metrics_of(cell)):
+            cell = with_metrics(cell, self.measured)
         content = self.digest(cell)
         return replace(cell, files=content) if content else cell
+
+    def measured(self, metric: str) -> str:
+        """Return a metric, a user's file with the start of its content's digest in brackets: scores of an
+        earlier state of the file are not scores of this one."""
+        path = Path(metric)
+        if not metric.endswith(PLUGIN) or not path.expanduser().exists():
+            return metric
+        return f"{metric}[{self._content('metric', path)[:8]}]"
 
     def digest(self, cell: Cell) -> str:
         """Return SHA-256 over the present content of the cell's user-supplied parts; empty if there are none.
@@ -70,8 +80,7 @@ class NamedFiles:
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.digests[key] for part, key in keys.items() if key in self.digests}
-        files = paths_of(cell) | metrics_of(cell)
-        found |= {part: self._content(part, path) for part, path in files.items()}
+        found |= {part: self._content(part, path) for part, path in paths_of(cell).items()}
         if "method" not in found and (edited := self._edited(cell.method)):
             found["method"] = edited
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
@@ -111,32 +120,23 @@ def paths_of(cell: Cell) -> dict[str, Path]:
     return {part: Path(path) for part, _, path in found if part in NOUNS}
 
 
-def metrics_of(cell: Cell) -> dict[str, Path]:
-    """`metric-NAME` → file of a user's metric, if it exists."""
-    named = (*cell.further_metrics, cell.schedule.selection_metric)
-    files = [Path(name) for name in named if name.endswith(PLUGIN)]
-    return {f"metric-{path.stem}": path for path in files if path.expanduser().exists()}
-
-
-def with_metrics(cell: Cell, place: Callable[[str], str]) -> Cell:
-    """Return the cell with the path of every user's metric replaced by its `place`."""
-    first, *others = (
-        place(name) if name.endswith(PLUGIN) else name
-        for name in (cell.schedule.selection_metric, *cell.further_metrics)
-    )
-    schedule = replace(cell.schedule, selection_metric=first)
-    return replace(cell, schedule=schedule, further_metrics=tuple(others))
-
-
 def code_of(cell: Cell) -> list[str]:
     """Return the user's .py files that a run of the cell executes."""
-    named = (
-        *map(str, paths_of(cell).values()),
-        *names_of(cell).values(),
-        *cell.further_metrics,
-        cell.schedule.selection_metric,
-    )
+    parts = (*map(str, paths_of(cell).values()), *names_of(cell).values())
+    named = (*parts, *(metric.partition("[")[0] for metric in metrics_of(cell)))
     return [*dict.fromkeys(path for path in named if path.endswith(PLUGIN))]
+
+
+def metrics_of(cell: Cell) -> tuple[str, ...]:
+    """Return the further metrics and the selection metric; a user's file as `NamedFiles.measured`."""
+    return *cell.further_metrics, cell.schedule.selection_metric
+
+
+def with_metrics(cell: Cell, form: Callable[[str], str]) -> Cell:
+    """Return the cell with its metrics (`metrics_of`) in another form."""
+    *further, selection = map(form, metrics_of(cell))
+    schedule = replace(cell.schedule, selection_metric=selection)
+    return replace(cell, schedule=schedule, further_metrics=tuple(further))
 
 
 def sources_of(part: str, path: Path) -> list[Path]:
@@ -164,7 +164,9 @@ def written(path: Path) -> str:
 
 
 def given_as(part: str, text: str, cell: Cell) -> str:
-    """Return a part of the cell, in its form `text` with options, as a request names it: a user's by path."""
+    """Return a part or setting of the cell, `text`, as a request gives it: a user's file by its path."""
+    if part == "selection_metric":
+        return text.partition("[")[0]
     if (path := paths_of(cell).get(part)) is None:
         return text
     spec = Spec(text)
@@ -175,7 +177,7 @@ def given_as(part: str, text: str, cell: Cell) -> str:
 
 def check_unchanged(cell: Cell) -> None:
     """Raises UserError if a user's file has changed since the cell was planned."""
-    paths = paths_of(cell) | metrics_of(cell)
+    paths = paths_of(cell)
     if not paths or any(
         user_object(NOUNS[part], name) is not None
         for part, name in names_of(cell).items()
@@ -200,13 +202,17 @@ def _paths(cell: Cell) -> dict[str, Path]:
     if cell.architecture.backbone.endswith(PLUGIN):
         found["backbone"] = Path(cell.architecture.backbone)
     for part, spec in (("partition", cell.partition), ("split", cell.split)):
-        if spec.name.endswith(PLUGIN):
-            found[part] = Path(spec.name)
-        elif spec.name == FILE and "path" in spec.written:
-            path = Path(spec.written["path"])
-            if not _is_data(path.expanduser()):
-                found[part] = path
+        if (path := _path_in(spec)) is not None:
+            found[part] = path
     return found
+
+
+def _path_in(spec: Spec) -> Path | None:
+    """Return the user's file that a partition or split names, if any."""
+    if spec.name.endswith(PLUGIN):
+        return Path(spec.name)
+    path = spec.written.get("path") if spec.name == FILE else None
+    return None if path is None or _is_data(Path(path).expanduser()) else Path(path)
 
 
 def names_of(cell: Cell) -> dict[str, str]:
@@ -218,22 +224,6 @@ def names_of(cell: Cell) -> dict[str, str]:
         "split": cell.split.name,
         "backbone": cell.architecture.backbone,
     }
-
-
-def known_names(part: str) -> list[str]:
-    """Return all registered names of a part's kind, plug-ins included."""
-    from fedsub.datasets import partition, registry, splits
-    from fedsub.methods.core import registry as methods
-    from fedsub.methods.stacked.backbones import BACKBONES
-
-    names: dict[str, Callable[[], list[str]]] = {
-        "dataset": registry.names,
-        "method": methods.names,
-        "partition": partition.SCHEMES.names,
-        "split": splits.SCHEMES.names,
-        "backbone": BACKBONES.names,
-    }
-    return names[part]()
 
 
 def _reader(part: str) -> Callable[..., Any]:
@@ -258,7 +248,7 @@ def _name_of(part: str, path: Path) -> str:
         name = path.stem.replace("_", "-")
     else:
         return path.name
-    known = known_names(part)
+    known = catalog.names(part)
     return name if name not in known else f"{name} (own)" if path.name in known else path.name
 
 
@@ -279,7 +269,12 @@ def _registered(path: Path) -> str:
 
 
 def by_name(part: str, text: Any) -> Any:
-    """Return a value of a grid's axis, with the path of a user's file replaced by the name of its content."""
+    """Return a value of a grid's axis, or a split, with the path of a user's file replaced by the name of its
+    content."""
+    if part in ("partition", "split"):
+        found = _path_in(Spec(text))
+        exists = found is not None and found.expanduser().exists()
+        return _spec_named(Spec(text), _name_of(part, found)).text if found and exists else text
     path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
     if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
         return text
@@ -293,10 +288,14 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
         return replace(cell, method=name, label=label)
     if part == "backbone":
         return replace(cell, architecture=replace(cell.architecture, backbone=name))
-    spec: Spec = getattr(cell, part)
-    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
-    changed: dict[str, Any] = {part: Spec(format_name(name, written))}
+    changed: dict[str, Any] = {part: _spec_named(getattr(cell, part), name)}
     return replace(cell, **changed)
+
+
+def _spec_named(spec: Spec, name: str) -> Spec:
+    """Return a spec under another name; of its options only the path of FILE is dropped."""
+    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
+    return Spec(format_name(name, written))
 
 
 def _is_data(path: Path) -> bool:

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog
@@ -116,8 +115,9 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     skipped: dict[Skip, None] = {}
     identify = _Identified(digests)
     protocols = protocols_for(request)
+    metric_files: dict[str, Path] = {}
     for protocol in protocols:
-        _check_metrics(protocol)
+        _check_metrics(protocol, metric_files)
         _check_overrides(protocol, request)
     for protocol, replaced in product(protocols, grid):
         unasked = 0
@@ -146,11 +146,17 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
 
-def _check_metrics(protocol: Protocol) -> None:
+def _check_metrics(protocol: Protocol, files: dict[str, Path]) -> None:
     """Raises UserError for a metric whose name is close to a known one. Any other name passes: methods may
-    report scores of their own."""
+    report scores of their own. Raises UserError too for a file with the name of a metric or of one of
+    `files`, to which it is added."""
     names = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in protocol.metrics}
     listed = catalog.parts("metric")
+    for path in map(Path, protocol.metric_files):
+        if path.stem in listed or files.setdefault(path.stem, path.resolve()) != path.resolve():
+            raise UserError(
+                f"{protocol.name}: there is another metric {path.stem}: rename {path} and its function"
+            )
     for name in sorted(names - listed.keys()):
         if near := difflib.get_close_matches(name, listed, cutoff=0.85):
             raise UserError(f"{protocol.name}: unknown metric {name!r}: did you mean {', '.join(near)}?")
@@ -203,8 +209,8 @@ def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
     """Yield the cells of the I-th of N shards; cells of one key fall into one shard."""
     for cell in cells:
-        # The key itself ends in the seed: of an even number of shards, half would have no even seed.
-        if shard is None or crc32(cell.key.encode()) % shard[1] == shard[0] - 1:
+        group, _, seed = cell.key.partition("-")
+        if shard is None or (int(group, 16) + int(seed)) % shard[1] == shard[0] - 1:
             yield cell
 
 
@@ -386,7 +392,7 @@ def _cells(
             "method": variant.text,
             "backbone": backbone,
         }
-        if scheme in request.partition and not request.clients:
+        if request.partition and not request.clients:
             largest = {**protocol.settings_for(**point), **replaced}.get("largest_component", False)
             point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
         settings = {**protocol.settings_for(**point), **replaced}

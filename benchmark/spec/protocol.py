@@ -3,7 +3,7 @@
 A file has a `title`, a `[grid]` of axes that vary, and fixed `[settings]` (those of a `Cell`). `[[override]]`
 blocks change grid or settings for some datasets, methods, backbones or clients; `chosen` says how a value was
 chosen if it was chosen on the table itself. `[[published]]` blocks map the table's cells to printed figures.
-A file that `extends` another states only what differs: its axes and settings replace the other's, its
+A file that `extends` another states only what differs: its axes, settings and seeds replace the other's, its
 overrides follow the other's.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
-from fedsub.benchmark.spec.settings import SETTINGS, checked_setting, toml_type, unknown_setting
+from fedsub.benchmark.spec.settings import AXES, SETTINGS, checked_setting, unknown_setting
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
@@ -30,7 +30,6 @@ from fedsub.datasets.paths import PLUGIN, is_path
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 ARENA = Path(__file__).with_name("arena.toml")
 """The protocol of `fedsub arena`; outside `FOLDER`, so that --all does not run it."""
-AXES = ("dataset", "partition", "clients", "method", "backbone")
 AT_ROUND = "@round"
 """Separates a score from the number of its round."""
 AT_CLIENTS = "@clients"
@@ -274,9 +273,9 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
 
 
 def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a base's override without the axes and settings that the extending file fixes for all its cells;
-    `chosen` is dropped with any of its settings. None if nothing is left."""
-    left = dict(override)
+    """Return a base's override without the axes, settings and seeds that the extending file fixes for all its
+    cells; `chosen` is dropped with any of its settings. None if nothing is left."""
+    left = _without(override, {"seeds"} & content.keys())
     for key in ("grid", "settings"):
         own = content.get(key, {})
         if key in left and isinstance(own, dict):
@@ -298,28 +297,41 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
 
     Raises ProtocolError naming the faulty key and the nearest valid ones.
     """
-    reader = _Reader(f"protocol {name}")
-    given = reader.table(content, _TOP, "")
-    grid = reader.grid(given.get("grid", {}), "grid")
-    missing = [axis for axis in AXES if axis not in grid]
-    if missing:
-        raise reader.error(f"[grid] lacks {', '.join(missing)}")
+    try:
+        return _protocol(name, content)
+    except UserError as error:
+        raise ProtocolError(f"protocol {name}: {error}") from error
+
+
+def _protocol(name: str, content: Mapping[str, Any]) -> Protocol:
+    given = _table(content, _TOP, "")
+    grid = _grid(given.get("grid", {}), "grid")
+    if missing := [axis for axis in AXES if axis not in grid]:
+        raise UserError(f"[grid] lacks {', '.join(missing)}")
+    metrics = _metrics(given.get("metrics", "accuracy"))
     return Protocol(
         name=name,
         title=given.get("title", name),
         description=given.get("description", ""),
         grid=grid,
         seeds=given.get("seeds", 1),
-        metrics=reader.metrics(given.get("metrics", "accuracy")),
-        metric_files=reader.metric_files(given.get("metrics", "accuracy")),
-        settings=reader.settings(given.get("settings", {}), "settings"),
-        overrides=tuple(map(reader.override, given.get("override", []))),
-        published=tuple(map(reader.published, given.get("published", []))),
+        metrics=tuple(Path(each).stem if each.endswith(PLUGIN) else each for each in metrics),
+        metric_files=tuple(each for each in metrics if each.endswith(PLUGIN)),
+        settings=_settings(given.get("settings", {}), "settings"),
+        overrides=tuple(map(_override, given.get("override", []))),
+        published=tuple(map(_published, given.get("published", []))),
     )
 
 
-_OVERRIDE = {name: toml_type(hint) for name, hint in typing.get_type_hints(Override).items()}
-_PUBLISHED = {name: toml_type(hint) for name, hint in typing.get_type_hints(Published).items()}
+def _toml_type(hint: Any) -> Any:
+    """Return the TOML type of a field: a table for a mapping."""
+    if typing.get_origin(hint) is not Mapping:
+        return hint
+    return dict[str, str] if hint == Mapping[str, str] else dict
+
+
+_OVERRIDE = {name: _toml_type(hint) for name, hint in typing.get_type_hints(Override).items()}
+_PUBLISHED = {name: _toml_type(hint) for name, hint in typing.get_type_hints(Published).items()}
 _TOP = {
     **dict.fromkeys(("title", "description"), str),
     **dict.fromkeys(("grid", "settings"), dict),
@@ -329,98 +341,98 @@ _TOP = {
 }
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Checks a file's content; errors name its keys."""
+_DEPENDS_ON: Mapping[str, tuple[str, ...]] = {
+    "method": ("dataset",),
+    "partition": ("dataset", "method"),
+    **dict.fromkeys(("clients", "backbone"), ("dataset", "method", "partition")),
+}
+"""Axis → axes by which an override may change its values (`Protocol.points`)."""
 
-    source: str
 
-    def error(self, message: str) -> ProtocolError:
-        return ProtocolError(f"{self.source}: {message}")
+def _check_keys(content: Iterable[str], valid: Iterable[str], where: str) -> None:
+    for key in content:
+        if key not in valid:
+            raise unknown("key", key, valid, f" in [{where}]" if where else "")
 
-    def check_keys(self, content: Mapping[str, Any], valid: Iterable[str], where: str) -> None:
-        for key in content:
-            if key not in valid:
-                raise self.error(str(unknown("key", key, valid, f" in [{where}]" if where else "")))
 
-    def check(self, key: str, value: Any, hint: Any) -> Any:
-        """Return the value, text stripped. Raises ProtocolError if its type is not `hint`."""
-        if hint == dict[str, str] and isinstance(value, dict):
-            return {name: self.check(f"{key}.{name}", text, str) for name, text in value.items()}
-        try:
-            checked(f"key {key!r}", value, hint)
-        except UserError as error:
-            raise self.error(str(error)) from error
-        return value.strip() if isinstance(value, str) else value
+def _checked(key: str, value: Any, hint: Any) -> Any:
+    """Return the value, text stripped. Raises UserError if its type is not `hint`."""
+    if hint == dict[str, str] and isinstance(value, dict):
+        return {name: _checked(f"{key}.{name}", text, str) for name, text in value.items()}
+    checked(f"key {key!r}", value, hint)
+    return value.strip() if isinstance(value, str) else value
 
-    def table(self, content: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return a table after checking its keys and types against `hints`; counts must be at least 1."""
-        self.check_keys(content, hints, where)
-        given = {key: self.check(key, value, hints[key]) for key, value in content.items()}
-        for key, value in given.items():
-            if hints[key] is int and value < 1:
-                raise self.error(f"key {key!r} must be at least 1, not {value}")
-        return given
 
-    def grid(self, content: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
-        self.check_keys(content, AXES, where)
-        return {axis: self.values(axis, values) for axis, values in content.items()}
+def _table(content: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a table after checking its keys and types against `hints`; counts must be at least 1."""
+    _check_keys(content, hints, where)
+    given = {key: _checked(key, value, hints[key]) for key, value in content.items()}
+    for key, value in given.items():
+        if hints[key] is int and value < 1:
+            raise UserError(f"key {key!r} must be at least 1, not {value}")
+    return given
 
-    def metrics(self, values: Any) -> tuple[str, ...]:
-        listed = self.values("metrics", values)
-        for metric in listed:
-            _, at, number = metric.partition(AT_ROUND)
-            if at and not number.isdecimal():
-                raise self.error(f"key 'metrics' must name a round by its number, not {metric!r}")
-            _, at, span = metric.partition(AT_CLIENTS)
-            if at and not re.fullmatch(r"\d+-\d+", span):
-                raise self.error(f"key 'metrics' must name clients as first-last, not {metric!r}")
-        return tuple(Path(name).stem if name.endswith(PLUGIN) else name for name in listed)
 
-    def metric_files(self, values: Any) -> tuple[str, ...]:
-        return tuple(name for name in self.values("metrics", values) if name.endswith(PLUGIN))
+def _grid(content: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
+    _check_keys(content, AXES, where)
+    return {axis: _values(axis, values) for axis, values in content.items()}
 
-    def values(self, axis: str, values: Any) -> tuple[Any, ...]:
-        listed = tuple(values) if isinstance(values, list) else (values,)
-        if not listed:
-            raise self.error(f"key {axis!r} must list at least one value")
-        kind, wanted = (int, "whole numbers") if axis == "clients" else (str, "names")
-        if not all(fits(value, kind) for value in listed):
-            raise self.error(f"key {axis!r} must be {wanted}, not {values!r}")
-        return listed
 
-    def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
-        for key in content:
-            if key not in SETTINGS:
-                raise self.error(str(unknown_setting(key, "key", f" in [{where}]")))
-        return {key: self.setting(key, value) for key, value in content.items()}
+def _metrics(values: Any) -> tuple[str, ...]:
+    listed = _values("metrics", values)
+    for metric in listed:
+        _, at, number = metric.partition(AT_ROUND)
+        if at and not number.isdecimal():
+            raise UserError(f"key 'metrics' must name a round by its number, not {metric!r}")
+        _, at, span = metric.partition(AT_CLIENTS)
+        if at and not re.fullmatch(r"\d+-\d+", span):
+            raise UserError(f"key 'metrics' must name clients as first-last, not {metric!r}")
+    return listed
 
-    def setting(self, key: str, value: Any) -> Any:
-        try:
-            return checked_setting(key, value)
-        except UserError as error:
-            raise self.error(str(error)) from error
 
-    def override(self, content: Mapping[str, Any]) -> Override:
-        given = self.table(content, _OVERRIDE, "override")
-        if (given.get("seeds") or 0) < 0:
-            raise self.error(f"key 'seeds' must be at least 0, not {given['seeds']}")
-        readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
-        read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
-        return Override(**{**given, **read})
+def _values(axis: str, values: Any) -> tuple[Any, ...]:
+    listed = tuple(values) if isinstance(values, list) else (values,)
+    if not listed:
+        raise UserError(f"key {axis!r} must list at least one value")
+    kind, wanted = (int, "whole numbers") if axis == "clients" else (str, "names")
+    if not all(fits(value, kind) for value in listed):
+        raise UserError(f"key {axis!r} must be {wanted}, not {values!r}")
+    return listed
 
-    def published(self, content: Mapping[str, Any]) -> Published:
-        given = self.table(content, _PUBLISHED, "published")
-        methods = {name: self.printed(name, entry) for name, entry in given.get("method", {}).items()}
-        return Published(**{**given, "method": methods})
 
-    def printed(self, name: str, entry: Any) -> dict[str, str]:
-        """Return the printed names of a method; a text stands for a table with only the key `method`."""
-        if isinstance(entry, str):
-            return {"method": entry}
-        if not isinstance(entry, dict):
-            raise self.error(f"key {name!r} must be text or a table with a key 'method', not {entry!r}")
-        where = f"published.method.{name}"
-        if "method" not in entry:
-            raise self.error(f"[{where}] lacks method, the printed name")
-        return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
+def _settings(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for key in content:
+        if key not in SETTINGS:
+            raise unknown_setting(key, "key", f" in [{where}]")
+    return {key: checked_setting(key, value) for key, value in content.items()}
+
+
+def _override(content: Mapping[str, Any]) -> Override:
+    given = _table(content, _OVERRIDE, "override")
+    if (given.get("seeds") or 0) < 0:
+        raise UserError(f"key 'seeds' must be at least 0, not {given['seeds']}")
+    readers = {"when": _grid, "grid": _grid, "settings": _settings}
+    read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+    for axis in read["grid"]:
+        if axis not in _DEPENDS_ON or not read["when"].keys() <= {*_DEPENDS_ON[axis]}:
+            allowed = "; ".join(f"{name} by {', '.join(by)}" for name, by in _DEPENDS_ON.items())
+            raise UserError(f"an override cannot change {axis} so: its grid may change {allowed}")
+    return Override(**{**given, **read})
+
+
+def _published(content: Mapping[str, Any]) -> Published:
+    given = _table(content, _PUBLISHED, "published")
+    methods = {name: _printed(name, entry) for name, entry in given.get("method", {}).items()}
+    return Published(**{**given, "method": methods})
+
+
+def _printed(name: str, entry: Any) -> dict[str, str]:
+    """Return the printed names of a method; a text stands for a table with only the key `method`."""
+    if isinstance(entry, str):
+        return {"method": entry}
+    if not isinstance(entry, dict):
+        raise UserError(f"key {name!r} must be text or a table with a key 'method', not {entry!r}")
+    where = f"published.method.{name}"
+    if "method" not in entry:
+        raise UserError(f"[{where}] lacks method, the printed name")
+    return _table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Mapping
 from typing import Any
 
 from fedsub.benchmark.spec.cell import FIELDS
 from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.options import Spec, parse_value
+from fedsub.datasets.options import parse_value
 
-_AXES = ("dataset", "partition", "clients", "method", "backbone")
-_BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
+AXES = ("dataset", "partition", "clients", "method", "backbone")
+"""What the grid of a table varies."""
+_BESIDE = (*AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
 """Arguments of `run` and the command line that are no settings."""
 _NO_SETTINGS = (
-    *_AXES,
+    *AXES,
     "protocol",
     "options",
     "seed",
@@ -28,15 +27,7 @@ _NO_SETTINGS = (
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 
 
-def toml_type(hint: Any) -> Any:
-    """Return the TOML type of a field of type `hint`."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Mapping:
-        return dict[str, str] if arguments[1] is str else dict
-    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
-
-
-_TYPES = {name: toml_type(FIELDS[name].hint) for name in SETTINGS}
+_TYPES = {name: FIELDS[name].stored for name in SETTINGS}
 USUAL = {
     **dict.fromkeys(("lr", "eta"), "learning_rate"),
     **dict.fromkeys(("wd", "l2"), "weight_decay"),
@@ -69,7 +60,7 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
     if name in USUAL:
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
     if name in _BESIDE:
-        where = " or in [grid] of a table" if name in _AXES else ""
+        where = " or in [grid] of a table" if name in AXES else ""
         return UserError(f"{name} is not a setting: give it with --{name}{where}")
     return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,59 +45,33 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
     return counts | {role: int(mask.sum()) for role, mask in masks.items()}
 
 
-@dataclass(frozen=True)
 class WrittenClients:
     """Content of the file: n nodes sorted by client, d features, K clients."""
 
-    arrays: dict[str, np.ndarray]
-
-    @classmethod
-    def read(cls, path: Path) -> WrittenClients:
+    def __init__(self, path: Path) -> None:
         """Read the file. Raises OSError and ValueError as numpy does."""
         with np.load(path, allow_pickle=False) as file:
-            return cls({name: file[name] for name in file.files})
-
-    @cached_property
-    def features(self) -> torch.Tensor:
+            read = dict(file)
+        values = tuple(read[name] for name in ("feature_values", "feature_columns", "feature_rows"))
+        self.features = torch.from_numpy(csr_matrix(values, shape=tuple(read["feature_shape"])).toarray())
         """(n, d), dense feature matrix."""
-        names = ("feature_values", "feature_columns", "feature_rows")
-        parts = tuple(self.arrays[name] for name in names)
-        return torch.from_numpy(csr_matrix(parts, shape=tuple(self.arrays["feature_shape"])).toarray())
-
-    @cached_property
-    def labels(self) -> torch.Tensor:
+        self.labels = torch.from_numpy(read["labels"])
         """(n,), class of each node."""
-        return torch.from_numpy(self.arrays["labels"])
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.arrays["classes"])
-
-    @cached_property
-    def rows(self) -> list[slice]:
+        self.classes = int(read["classes"])
+        ends = np.concatenate([[0], np.cumsum(read["sizes"])]).tolist()
+        self.rows = [slice(first, last) for first, last in pairwise(ends)]
         """K slices of the n nodes, one per client."""
-        ends = np.concatenate([[0], np.cumsum(self.arrays["sizes"])]).tolist()
-        return [slice(first, last) for first, last in pairwise(ends)]
-
-    @property
-    def origin(self) -> torch.Tensor:
+        self.origin = torch.from_numpy(read["origin"])
         """(n,), number of each node in the whole graph."""
-        return torch.from_numpy(self.arrays["origin"])
-
-    @cached_property
-    def edges(self) -> np.ndarray:
+        self.edges = np.stack([read["source"], read["target"]])
         """(2, edges), the edges within clients."""
-        return np.stack([self.arrays["source"], self.arrays["target"]])
-
-    @cached_property
-    def edges_between(self) -> np.ndarray:
+        self.edges_between = np.stack([read["between_source"], read["between_target"]])
         """(2, edges), the edges between clients."""
-        return np.stack([self.arrays["between_source"], self.arrays["between_target"]])
+        self._masks = {role: torch.from_numpy(read[role]) for role in ROLES}
 
     def mask(self, role: str, rows: slice = slice(None)) -> torch.Tensor:
         """Return the mask of the nodes with the role train, validation or test, (nodes of `rows`,)."""
-        return torch.from_numpy(self.arrays[role][rows])
+        return self._masks[role][rows]
 
     def edges_of(self, client: int) -> np.ndarray:
         """Return the edges of one client, (2, edges), numbered from its first node."""
@@ -112,5 +84,5 @@ class WrittenClients:
         """The counts that `write_clients` returns, computed from the file."""
         edges = sum(self.edges_of(number).shape[1] for number in range(len(self.rows)))
         features = int(torch.count_nonzero(self.features))
-        roles = {role: int(self.arrays[role].sum()) for role in ROLES}
+        roles = {role: int(self.mask(role).sum()) for role in ROLES}
         return {"nodes": len(self.labels), "edges": edges, "features": features, **roles}

@@ -38,15 +38,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _peers(request: Request, options: argparse.Namespace) -> int:
-    from fedsub.benchmark.studies.peers.compare import Limits, peer_python, plan, timings, write_page
+    from fedsub.benchmark.studies.peers.compare import peer_python, plan, timings, write_page
 
     cells = plan(request.dataset, request.method, request.clients)
     if options.dry_run:
         print(*(cell.key for cell in cells), sep="\n")
         return OK
-    python, limits = peer_python(options.python), Limits(pairs=options.pairs)
+    python = peer_python(options.python)
     try:
-        for record in timings(request.results, cells, python, limits, request.rerun):
+        for record in timings(request.results, cells, python, options.pairs, request.rerun):
             say(f"  {record.get('error', 'done')}")
     finally:
         # An interrupted study shows on its page what it measured.

@@ -11,8 +11,7 @@ from typing import Any
 
 import psutil
 
-from fedsub.benchmark.execution.engines import thread_variables
-from fedsub.benchmark.machine import IMPORTED_FROM
+from fedsub.benchmark.machine import IMPORTED_FROM, thread_variables
 
 
 def lacks(python: Path, imports: str) -> str:

@@ -129,10 +129,6 @@ class RestrictedUnpickler(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(f"the pickle asks for {module}.{name}, which is refused") from None
 
-    def persistent_load(self, pid: object) -> Any:
-        """Refuse persistent references, which never occur in the published files."""
-        raise pickle.UnpicklingError("the pickle holds a persistent reference, which is refused")
-
 
 def load_pickle(stream: BinaryIO, path: Path) -> Any:
     """Load a pickle of arrays (as `PickledArray`), CSR matrices (`PickledMatrix`), lists and dicts.

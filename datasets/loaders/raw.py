@@ -57,6 +57,10 @@ class MalformedFileError(UserError):
     reason: str = ""
     """What is wrong with the file; empty if it cannot be opened."""
 
+    def of_own(self, what: str, fix: str) -> UserError:
+        """Return the error for a user's own file, which cannot be fetched again."""
+        return UserError(f"cannot read {what} ({self.reason}): {fix}") if self.reason else self
+
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:

@@ -73,10 +73,7 @@ def pack(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
     further piece, in descending size, goes to the first client with room for it. A piece that fits nowhere is
     split among the clients with room, each of which may then reach ⌈n/K⌉ + slack.
     Returns the client of each node, (n,) int64; no client is empty if n ≥ K.
-    Raises UserError if `slack` is negative.
     """
-    if slack < 0:
-        raise UserError(f"cannot pack communities or clusters with slack={slack}: it must not be negative")
     nodes = len(groups)
     capacity = nodes // clients + slack
     piece_of, sizes = _pieces(groups, capacity)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError
@@ -52,6 +50,7 @@ def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
 def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
     """Read a client per node, or the nodes of every client, from the file."""
     found = find_data("partition file", path)
+    what, fix = f"the partition in {found}", "write the file again"
     try:
         if found.suffix in (".csv", ".txt"):
             text = found.read_text().replace(",", "\n")
@@ -65,17 +64,11 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
         with open_npz(found) as content:
             return _from_archive(content, key)
     except MalformedFileError as error:
-        if not error.reason:
-            raise
-        raise _unreadable(found, error.reason) from error
+        raise error.of_own(what, fix) from None
     except UserError:
         raise
     except DAMAGE as error:
-        raise _unreadable(found, " ".join(str(error).split())) from error
-
-
-def _unreadable(path: Path, cause: str) -> UserError:
-    return UserError(f"cannot read the partition in {path} ({cause}): write the file again")
+        raise UserError(f"cannot read {what} ({' '.join(str(error).split())}): {fix}") from error
 
 
 def _from_archive(content: NpzReader, key: str) -> np.ndarray | list[np.ndarray]:

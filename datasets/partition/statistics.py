@@ -116,8 +116,7 @@ def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
 
 def label_shares(counts: np.ndarray) -> np.ndarray:
     """Each class's share of a client's labelled nodes, (K, C) float64; zeros for a client without any."""
-    shares: np.ndarray = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return shares
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def label_divergences(counts: np.ndarray) -> np.ndarray:

@@ -45,10 +45,7 @@ def split(
             masks = np.stack([_mask(content, role, dataset, index) for role in ROLES])
             single = all(content[role].ndim == 1 for role in ROLES if role in content)
     except MalformedFileError as error:
-        if not error.reason:
-            raise
-        # The error's advice to fetch the file again does not fit a user's own file.
-        raise UserError(f"cannot read the split in {found} ({error.reason}): write it again") from error
+        raise error.of_own(f"the split in {found}", "write it again") from None
     if masks.sum(axis=0).max(initial=0) > 1:
         node = int(masks.sum(axis=0).argmax())
         raise UserError(

@@ -101,13 +101,12 @@ class Subject:
         return CheckError(f"{self.name}: {sentence}")
 
 
-def apart(first: Tensor, second: Tensor) -> float:
-    """Largest difference beyond `TOLERANCE`, at least 0; infinite for other shapes and NaN in one alone."""
-    if first.shape != second.shape or not torch.equal(first.isnan(), second.isnan()):
-        return float("inf")
-    first, second = first.double().nan_to_num(), second.double().nan_to_num()
-    excess = (first - second).abs() - TOLERANCE * (1 + second.abs())
-    return float(excess.max().clamp(min=0)) if excess.numel() else 0.0
+def apart(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors differ in shape or beyond `TOLERANCE`; NaN equals NaN."""
+    first, second = first.double(), second.double()
+    return first.shape != second.shape or not torch.allclose(
+        first, second, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+    )
 
 
 def with_other_labels(method: FederatedMethod, who: Tensor) -> Tensor:

@@ -278,9 +278,7 @@ class FederatedMethod:
 
     def make_inputs(self) -> Inputs:
         """Make the backbone's inputs; by default from the clients' own graphs."""
-        federation = self.federation
-        sizes = federation.sizes
-        return prepare(self, federation.graph, federation.features, sizes, read=rows_read(self))
+        return prepare(self, self.federation.graph, self.federation.features, self.federation.sizes)
 
     def initial_parameters(self) -> Parameters:
         """Initial parameters, drawn by the backbone and the same for every client."""
@@ -351,7 +349,9 @@ class FederatedMethod:
 def prepare(
     method: FederatedMethod, graph: dgl.DGLGraph, features: Tensor, sizes: Tensor, **further: Any
 ) -> Inputs:
-    """Call `Backbone.prepare` for a method's task and device; `further` are its keyword arguments."""
+    """Call `Backbone.prepare` for a method's task and device and the outputs that its training reads;
+    `further` are its keyword arguments."""
+    further = {"read": rows_read(method), **further}
     return method.backbone.prepare(graph, features, sizes, method.task.width, method.device, **further)
 
 

@@ -134,8 +134,7 @@ class Channel:
         """Number of entries that each client keeps of a mask, (K, …) → (K,); cached for each mask."""
         if mask not in self._counted:
             self._counted[mask] = mask.flatten(1).sum(dim=1)
-        found: Tensor = self._counted[mask]
-        return found
+        return self._counted[mask]
 
     def refuse(self, refused: bool) -> None:
         """Raise UserError if `refused` and there is an uplink: it cannot handle the method's messages."""

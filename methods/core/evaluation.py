@@ -94,5 +94,5 @@ class WholeGraph:
         """Inputs of `copies` models, each on the whole graph."""
         if copies not in self._inputs:
             held = repeated(self.federation, copies)
-            self._inputs[copies] = prepare(method, held.graph, held.features, held.sizes)
+            self._inputs[copies] = prepare(method, held.graph, held.features, held.sizes, read=None)
         return self._inputs[copies]

@@ -137,7 +137,7 @@ def train(
                 end_round(method)
         if on_round is not None:
             last = progress.evaluations[-1] if evaluated else None
-            on_round(_round(method, task, number, loss, last, progress.seconds))
+            on_round(_round(method, task, number, loss, last))
         progress.done = number
         if checkpoint is not None and state is not None and number < schedule.rounds:
             checkpoint.after_round(state)
@@ -209,12 +209,7 @@ def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
 
 
 def _round(
-    method: FederatedMethod,
-    scoring: Task,
-    number: int,
-    loss: Tensor,
-    last: Evaluation | None,
-    seconds: dict[str, float],
+    method: FederatedMethod, scoring: Task, number: int, loss: Tensor, last: Evaluation | None
 ) -> RoundDone:
     channel = method.channel
     kind = scoring.metrics[0].averaging or method.schedule.averaging
@@ -232,7 +227,7 @@ def _round(
         losses=losses,
         scores=scores,
         bytes={"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once},
-        seconds=dict(seconds),
+        seconds=dict(method.seconds),
     )
 
 

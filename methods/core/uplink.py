@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -59,18 +59,12 @@ class Draws:
         """Begin a round, from 1."""
         self.place = number, 0
 
-    def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers of the shape, (K, P), and on the device of `like`."""
-        return self._drawn("standard_normal", like)
-
-    def uniform(self, like: Tensor) -> Tensor:
-        """Uniform numbers in [0, 1) of the shape, (K, P), and on the device of `like`."""
-        return self._drawn("random", like)
-
-    def _drawn(self, kind: str, like: Tensor) -> Tensor:
-        number, draw = self.place
-        self.place = number, draw + 1
-        purpose = f"uplink {number} {draw}"
+    def draw(self, kind: Literal["standard_normal", "random"], like: Tensor) -> Tensor:
+        """Standard normal numbers, or uniform ones in [0, 1), of the shape, (K, P), and on the device of
+        `like`."""
+        number, count = self.place
+        self.place = number, count + 1
+        purpose = f"uplink {number} {count}"
         generator = np.random.default_rng() if self.seed is None else stream(self.seed, purpose)
         drawn = getattr(generator, kind)((self.client + len(like), like.shape[1]), np.float32)
         return torch.from_numpy(drawn[self.client :]).to(like.device)
@@ -216,7 +210,7 @@ def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tenso
     """
     length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
     clipped = torch.where(length > clip, update * (clip / length.clamp(min=clip)), update)
-    return clipped.add_(draws.normal(update), alpha=noise * clip) if noise else clipped
+    return clipped.add_(draws.draw("standard_normal", update), alpha=noise * clip) if noise else clipped
 
 
 def check_accountant() -> Any:
@@ -254,5 +248,5 @@ def quantised(update: Tensor, bits: int, draws: Draws) -> tuple[Tensor, Tensor]:
     levels = 2 ** (bits - 1) - 1
     scale = update.abs().amax(dim=1, keepdim=True)
     share = update / scale.clamp(min=torch.finfo(update.dtype).tiny)
-    whole = (share * levels + draws.uniform(update)).floor_().clamp_(-levels, levels)
+    whole = (share * levels + draws.draw("random", update)).floor_().clamp_(-levels, levels)
     return whole.to(torch.int16), scale

@@ -24,8 +24,7 @@ ROWS = 256
 
 def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
     """Σ_ij ln(1 + e^(z_i · z_j)) over each client's nodes, i = j included; (n, width) → (K,)."""
-    total: Tensor = _PairwiseSoftplus.apply(z, segments)
-    return total
+    return _PairwiseSoftplus.apply(z, segments)
 
 
 class _PairwiseSoftplus(torch.autograd.Function):

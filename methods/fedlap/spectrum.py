@@ -98,10 +98,7 @@ def _largest(
     if values.min() > 1:
         return values, vectors
     # Some eigenvalues are at most 1, where the polynomial does not separate them.
-    found: tuple[np.ndarray, np.ndarray] = eigsh(
-        LinearOperator(shape, times, dtype=np.float64), wanted, which="LA", v0=start
-    )
-    return found
+    return eigsh(LinearOperator(shape, times, dtype=np.float64), wanted, which="LA", v0=start)
 
 
 def chosen_basis(values: np.ndarray, vectors: np.ndarray, drawn: np.ndarray) -> np.ndarray:

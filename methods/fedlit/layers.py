@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import dgl
 import numpy as np
@@ -16,9 +15,14 @@ from torch import Tensor
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.features import as_feature_tensor
 from fedsub.methods.stacked.inputs import within
-from fedsub.methods.stacked.kernels import sparse_product
 from fedsub.methods.stacked.parameters import Weights
-from fedsub.methods.stacked.propagation import kernel_of, mean_weight, normalised_edges, use_kernel
+from fedsub.methods.stacked.propagation import (
+    kernel_of,
+    matrix_product,
+    mean_weight,
+    normalised_edges,
+    use_kernel,
+)
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 WORTH = 0.9
@@ -109,7 +113,7 @@ class Messages:
             block, weight = self._block
             read = dgl.ops.u_mul_e_sum(block, h, weight.unsqueeze(1))
         else:
-            read = _Product.apply(h, *self._matrices)
+            read = matrix_product(h, self._matrices)
         return read.view(self.layer.channels.rows, -1)
 
     def _entries(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[int, int]]:
@@ -147,19 +151,6 @@ class Messages:
             (torch.from_numpy(column), torch.from_numpy(row)), num_src_nodes=columns, num_dst_nodes=rows
         )
         return block.to(self.weight.device), torch.from_numpy(value).to(self.weight.device)
-
-
-class _Product(torch.autograd.Function):
-    """S h, whose gradient is Sᵀ g."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
-        ctx.transpose = transpose
-        return sparse_product(matrix, h)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return sparse_product(ctx.transpose, gradient.contiguous()), None, None
 
 
 def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, register, rows_read
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
@@ -53,7 +53,7 @@ from fedsub.methods.fedsage.mending import choose_hidden, mended_inputs
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense
-from fedsub.methods.stacked.growth import Grown, grow
+from fedsub.methods.stacked.growth import grow
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.memory import return_freed_memory
 from fedsub.methods.stacked.segments import Segments
@@ -72,9 +72,6 @@ class Mended(FedSGD):
 
     All clients mend their graphs before the first round, also those that are absent later.
     """
-
-    mended: Grown | None = None
-    """The graphs with the additional nodes; None if nothing was added."""
 
     @property
     def one_model(self) -> bool:
@@ -111,15 +108,13 @@ class FedSagePlus(Mended):
         if generated is None:
             return super().make_inputs()
         federation = self.federation
-        self.mended = mended = generated.mend(federation.graph, federation.sizes)
+        mended = generated.mend(federation.graph, federation.sizes)
         sizes = self.model_sizes(mended.sizes)
         if is_dense(federation.features):
             known = federation.features
             known = known.to_dense() if known.layout is torch.sparse_csr else known
             features = torch.cat([known, generated.features.cpu()])[mended.order]
-            return prepare(
-                self, mended.graph, features, sizes, position=mended.position, read=rows_read(self)
-            )
+            return prepare(self, mended.graph, features, sizes, position=mended.position)
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
         own = kind(
             federation.features, Segments(self.model_sizes(federation.sizes), self.device), self.device
@@ -203,7 +198,7 @@ class FedSageTrue(Mended):
         """Build every client's graph with one stand-in for each external neighbour."""
         federation = self.federation
         node, stand_in, source = missing_neighbours(federation)
-        self.mended = mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
+        mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
         # Sent twice: from the owner to the server, and to the client.
         self.channel.once(*[select_features(federation.features, source.numpy())] * 2)
         self.extras["stand_ins"] = float(len(source))
@@ -214,7 +209,6 @@ class FedSageTrue(Mended):
             federation.features if self.one_model else select_features(federation.features, rows.numpy()),
             self.model_sizes(mended.sizes),
             position=mended.position,
-            read=rows_read(self),
             copied=rows if self.one_model else None,
         )
 

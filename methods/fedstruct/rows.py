@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -17,16 +16,15 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor
+from fedsub.methods.compiled import compile_pass
 from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.fedstruct.options import FedStructOptions
-
-_compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 _COARSE = 20
 """Number of low bits that the histogram ignores: 2^11 bins for non-negative float32."""
 
 
-@_compiled
+@compile_pass
 def keep_largest(values: np.ndarray, rows: np.ndarray, keep: int) -> int:
     """Set all but the `keep` largest entries of values[rows] to zero; of equal entries the first are kept.
 
@@ -70,7 +68,7 @@ def keep_largest(values: np.ndarray, rows: np.ndarray, keep: int) -> int:
     return count
 
 
-@_compiled
+@compile_pass
 def spread_bits(pointer: np.ndarray, column: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
     """out[v] = bitwise or of bits[u] over the columns u of row v of a CSR matrix; both (n, words) uint64."""
     for row in range(len(out)):
@@ -82,7 +80,7 @@ def spread_bits(pointer: np.ndarray, column: np.ndarray, bits: np.ndarray, out: 
                 total[word] |= source[word]
 
 
-@_compiled
+@compile_pass
 def count_bits(bits: np.ndarray) -> int:
     """Number of set bits in an (n, words) uint64 array."""
     total = 0

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedsub.datasets.errors import UserError, check_at_least, check_choice
-from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limits
+from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limit, check_limits
 from fedsub.datasets.ranges import tunable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Architecture:
         check_choice("outputs", self.outputs, OUTPUTS)
         check_choice("norm", self.norm, NORMS)
         for width in self.hidden:
-            check_at_least("every width in hidden", width, 1)
+            check_limit("every width in hidden", width, Count)
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
         """The architecture of a method's own network: the same dropout, hidden widths as options write them

@@ -137,18 +137,20 @@ def kernel_of(graph: dgl.DGLGraph) -> str:
     return str(graph.__dict__.get(_KERNEL, "auto"))
 
 
-def propagate(
-    graph: dgl.DGLGraph, h: Tensor, weight: Tensor | None = None, kernel: str | None = None
-) -> Tensor:
+def matrix_product(h: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
+    """S h, whose gradient is Sᵀ g; `matrices` are S and Sᵀ, CSR."""
+    return _Product.apply(h, None, matrices, ((), ()))
+
+
+def propagate(graph: dgl.DGLGraph, h: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum of weighted messages over incoming edges.
 
     `h` is (n, width), `weight` (edges,) in the graph's edge order or None for ones; returns (n, width), for a
-    block one row for each target. Differentiable in `h` and `weight`. `kernel` is `dgl`, `torch`, or `auto`:
-    torch's, which was the faster one on every graph tried (results/performance.md).
+    block one row for each target. Differentiable in `h` and `weight`. The kernel is `use_kernel`'s: `dgl`,
+    `torch`, or `auto`: torch's, which was the faster one on every graph tried (results/performance.md).
     The CSR matrices are cached with the graph, with the values of the last weight.
     """
-    kernel = kernel or kernel_of(graph)
-    if kernel == "dgl":
+    if kernel_of(graph) == "dgl":
         graph = on_device(graph, h.device)
         if weight is None:
             return dgl.ops.copy_u_sum(graph, h)

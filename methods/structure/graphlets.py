@@ -65,10 +65,8 @@ def graphlet_degrees(adjacency: sp.csr_matrix, orbits: int = 73) -> np.ndarray:
 
     `adjacency` is a symmetric (n, n) 0/1 matrix without diagonal; returns (n, orbits) int64, orbits
     in Pržulj's order (0 is the degree). Cached on disk.
-    Raises UserError for any other number of orbits, and for a hub with too many neighbours to count exactly.
+    Raises UserError for a hub with too many neighbours to count exactly.
     """
-    if orbits not in LARGEST_GRAPHLET:
-        raise UserError(f"there are 15 orbits up to 4 nodes and 73 up to 5, not {orbits}: ask for 15 or 73")
     parameters = {"orbits": orbits, "version": VERSION}
     return cache.remember("structure", "gdv", adjacency, parameters, lambda: count_orbits(adjacency, orbits))
 
@@ -142,5 +140,4 @@ def _images() -> np.ndarray:
 def standardised(counts: np.ndarray) -> np.ndarray:
     """Scale columns to mean 0 and variance 1, and constant columns to 0; (m, orbits) float32."""
     deviation = counts.std(axis=0)
-    scaled: np.ndarray = (counts - counts.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    return scaled.astype(np.float32)
+    return ((counts - counts.mean(axis=0)) / np.where(deviation > 0, deviation, 1)).astype(np.float32)

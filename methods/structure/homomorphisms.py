@@ -159,8 +159,7 @@ def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarr
     reached[block] = 1
     for _ in range(steps):
         reached = reached + adjacency @ reached
-    found: np.ndarray = reached.nonzero()[0]
-    return found
+    return reached.nonzero()[0]
 
 
 def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.ndarray]:
@@ -216,5 +215,4 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
 
 def _inside(matrix: sp.csr_matrix, near: np.ndarray) -> np.ndarray:
     """The dense submatrix of rows and columns `near`."""
-    part: np.ndarray = matrix[near][:, near].toarray()
-    return part
+    return matrix[near][:, near].toarray()

@@ -43,10 +43,8 @@ class Evaluation:
     """Name of each other metric of the task → its score of the test items."""
 
     @classmethod
-    def of(cls, kept: Evaluation | Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation that a checkpoint holds."""
-        if isinstance(kept, Evaluation):
-            return kept
+    def of(cls, kept: Any) -> Evaluation:
+        """Return the evaluation that a checkpoint holds as plain data."""
         scores = {name: Score(**kept[name]) for name in ("validation", "test")}
         further = {name: Score(**each) for name, each in kept["further"].items()}
         return cls(**scores, validation_loss=kept["validation_loss"], further=further)

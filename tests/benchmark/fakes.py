@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -44,6 +44,11 @@ def make_cell(**settings: Any) -> Cell:
         "seed": 0,
     }
     return Cell.from_dict({**values, **settings})
+
+
+def make_cells(count: int) -> list[Cell]:
+    """Cells that differ in their seeds, from 0."""
+    return [make_cell(seed=seed) for seed in range(count)]
 
 
 def current_cell(**settings: Any) -> Cell:
@@ -95,6 +100,14 @@ def comparable(record: Record) -> dict[str, Any]:
     values = {name: value for name, value in record.to_dict().items() if name not in measured}
     curve = {name: value for name, value in values["curve"].items() if name not in measured}
     return {**values, "curve": curve}
+
+
+def wait_until(happened: Callable[[], object], seconds: float, said: str = "") -> None:
+    """Return when something has happened; if it has not after so many seconds, fail and say so."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, said
+        time.sleep(0.02)
 
 
 def quick_run(cell: Cell) -> Record:

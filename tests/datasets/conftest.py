@@ -6,8 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(own_cache: Path) -> Path:
     """A separate cache folder for each test."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("FEDSUB_CACHE", str(folder))
-    return folder
+    return own_cache

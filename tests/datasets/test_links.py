@@ -11,20 +11,18 @@ from fedsub.datasets.links import LinkOptions, Links, Pairs, draw_links, merged_
 from fedsub.datasets.partition import partition
 from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.splits import make_split
-from tests.methods.federations import SPLIT, small_federation
+from tests.methods.federations import SPLIT, divided, small_federation
 
 
-def planted(clients: int = 3, nodes: int = 160) -> Federation:
+def planted() -> Federation:
     """Four groups that share features; every edge stays in its group, so that links can be learned."""
     generator = np.random.default_rng(0)
-    group = np.arange(nodes) % 4
+    group = np.arange(160) % 4
     same = group[:, None] == group[None, :]
-    source, target = np.nonzero(np.triu(same & (generator.random((nodes, nodes)) < 0.25), 1))
+    source, target = np.nonzero(np.triu(same & (generator.random((160, 160)) < 0.25), 1))
     features = np.eye(4, dtype=np.float32)[group].repeat(3, axis=1)
     features += generator.normal(scale=0.2, size=features.shape).astype(np.float32)
-    dataset = build_dataset("planted", source, target, features, group)
-    parts = partition(dataset, "random", clients, 0)
-    return federate(dataset, parts, make_split(group, parts, SPLIT, 0, 4))
+    return divided(build_dataset("planted", source, target, features, group), 3, "random")
 
 
 def links_of(federation: Federation, **options: float | str) -> Links:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Data, HeteroData
 
 from fedsub import datasets
 from fedsub.datasets import cli, own
@@ -90,8 +89,11 @@ def known(found: Dataset) -> bool:
 MASKS = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
 
 
-def as_pyg() -> Data:
+def as_pyg() -> Any:
     """Return a PyG object with further attributes; those that are no integer or text per node are ignored."""
+    # Imported where it is needed: it takes seconds.
+    from torch_geometric.data import Data
+
     aside = {"pos": torch.rand(5, 3), "edge_attr": torch.rand(5, 1), "height": torch.rand(5)}
     return Data(**tensors(), **MASKS, **aside, country=COUNTRY.tolist(), hospital=torch.tensor(HOSPITAL))
 
@@ -103,7 +105,7 @@ def test_every_object_keeps_splits_and_attributes() -> None:
         assert known(datasets.from_pyg(each))
     assert known(as_own(as_pyg()))
     with pytest.raises(UserError, match="has no edge_index"):
-        datasets.from_pyg(Data(x=torch.tensor(FEATURES), y=torch.tensor(LABELS)))
+        datasets.from_pyg(type(as_pyg())(x=torch.tensor(FEATURES), y=torch.tensor(LABELS)))
 
     graph = dgl.graph((torch.tensor(EDGES[0]), torch.tensor(EDGES[1])))
     content = {**MASKS, "hospital": torch.tensor(HOSPITAL), "pos": torch.rand(5, 3)}
@@ -179,6 +181,8 @@ HANDED: list[Dataset] = []
 
 @reads_safely
 def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
+    from torch_geometric.data import Data, HeteroData
+
     path = tmp_path / "mine.pt"
     torch.save(as_pyg(), path)
     found = datasets.load(str(path))

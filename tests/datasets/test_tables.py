@@ -130,9 +130,9 @@ def test_lists_of_features_may_be_text(spelt: str, tmp_path: Path) -> None:
         ({"x": ["1,234", "1,5", "2,5", "3,5"]}, "x of .* in row 0 .*'1,234'"),
         (
             {"f1": FEATURES, "sum": ["1,234", "2,000", "5", "1,100"]},
-            "sum of .* holds numbers written as '1,234'",
+            "sum of .* holds numbers, but the text '1,234' in row 0",
         ),
-        ({"f1": FEATURES, "sum": ["$3", "$4", "€5", "-$1"]}, r"sum of .* holds numbers written as '\$3'"),
+        ({"f1": FEATURES, "sum": ["$3", "$4", "€5", "-$1"]}, r"sum of .* the text '\$3' in row 0"),
         (
             {"f1": FEATURES, "train": ["1", "0", "0", "0"], "test": ["0", "1", "0", "0"]},
             "columns train and test",

@@ -1,13 +1,17 @@
-"""Small generated federations for the tests of methods."""
+"""Small generated federations, and methods on them."""
+
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import Dataset, build_dataset
-from fedsub.datasets.partition import partition
+from fedsub.datasets.partition import Partition, partition
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.setting import make_setting
 
 SPLIT = "ratio[train=0.4,validation=0.3,test=0.3]"
 
@@ -40,6 +44,12 @@ def small_dataset(
     )
 
 
+def divided(dataset: Dataset, clients: int, scheme: str, seed: int = 0, split: str = SPLIT) -> Federation:
+    """A graph divided over clients."""
+    parts = partition(dataset, scheme, clients, seed)
+    return federate(dataset, parts, make_split(dataset, parts, split, seed))
+
+
 def small_federation(
     clients: int = 3,
     nodes: int = 60,
@@ -52,12 +62,35 @@ def small_federation(
 ) -> Federation:
     """`small_dataset` divided over clients."""
     dataset = small_dataset(nodes, features, classes, sparse=sparse, seed=seed)
-    parts = partition(dataset, scheme, clients, seed)
-    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, split, seed, classes))
+    return divided(dataset, clients, scheme, seed, split)
+
+
+def overlapping_federation() -> Federation:
+    """Two clients that share 20 of 60 nodes."""
+    dataset = small_dataset()
+    parts = Partition("overlap", (np.arange(40), np.arange(20, 60)))
+    return federate(dataset, parts, make_split(dataset, parts, "ratio", 0))
+
+
+def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
+    """A symmetric 0/1 matrix."""
+    upper = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < share, 1)
+    return sp.csr_matrix((upper | upper.T).astype(np.float32))
 
 
 def community_federation(clients: int = 3, nodes: int = 120, seed: int = 0, split: str = SPLIT) -> Federation:
     """A `community` graph divided over clients by METIS."""
-    dataset = load(f"community[nodes={nodes}]")
-    parts = partition(dataset, "metis", clients, seed)
-    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, split, seed, dataset.classes))
+    return divided(load(f"community[nodes={nodes}]"), clients, "metis", seed, split)
+
+
+def make_method(
+    name: str,
+    options: dict[str, Any] | None = None,
+    federation: Federation | None = None,
+    *given: Any,
+    **named: Any,
+) -> Any:
+    """A method that is not built yet; what follows the federation goes to `make_setting`."""
+    merged = registry.describe(name).merged
+    setting = make_setting(federation or small_federation(), *given, merged=merged, **named)
+    return registry.create(name, options or {}, setting)

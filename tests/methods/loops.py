@@ -1,6 +1,6 @@
 """Shared code of the plain per-client loops in tests: initial parameters, parts, losses, a comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,12 +8,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.oracle import client_parts, forward
 
 Part = dict[str, Tensor]
@@ -37,10 +35,9 @@ class Clients:
         self.backbone = backbone
         self.parts: list[Part] = client_parts(self.federation)
 
-    def create(self, name: str, options: Mapping[str, Any] | None = None) -> FederatedMethod:
+    def create(self, name: str, options: dict[str, Any] | None = None) -> Any:
         """Create the method; it is not built yet."""
-        setting = make_setting(self.federation, self.architecture, self.schedule, seed=2)
-        return registry.create(name, options or {}, setting)
+        return make_method(name, options, self.federation, self.architecture, self.schedule, seed=2)
 
     def run(self, name: str, **options: Any) -> tuple[Any, Outcome]:
         """Train the method; return it and its outcome."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.optim.optimizer import _get_fused_kernels_supported_devices as _optimiser_devices
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 NAME = "meta"
 """The device's name for torch: the only one that supports gradients without a backend."""
@@ -119,7 +118,14 @@ def second_device() -> Iterator[str]:
 
 
 def _run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    operands: list[Tensor] = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
+    operands: list[Tensor] = []
+
+    def held(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            operands.append(leaf)
+        return leaf.held if isinstance(leaf, SecondTensor) else leaf
+
+    given, named = _mapped(held, args), _mapped(held, kwargs)
     second = any(isinstance(each, SecondTensor) for each in operands)
     if any(each.is_meta and not isinstance(each, SecondTensor) for each in operands):
         raise DeviceMismatchError(f"{func} got a tensor without values, made outside the context")
@@ -128,16 +134,21 @@ def _run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     asked = kwargs.get("device")
     if asked is not None:
         second = torch.device(asked).type == NAME
-        kwargs["device"] = torch.device("cpu")
+        named["device"] = torch.device("cpu")
     elif func is _aten.copy_.default:
         second = isinstance(args[0], SecondTensor)
     back = {id(each.held): each for each in operands if isinstance(each, SecondTensor)}
-    out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
-    return tree_map(lambda leaf: _wrapped(leaf, back), out) if second else out
+    out = func(*given, **named)
+    return _mapped(lambda leaf: _wrapped(leaf, back), out) if second else out
 
 
-def _held(leaf: Any) -> Any:
-    return leaf.held if isinstance(leaf, SecondTensor) else leaf
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply the function to all that lists, tuples and dictionaries hold, faster than torch's `tree_map`."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(function, each) for each in value)
+    if isinstance(value, dict):
+        return {name: _mapped(function, each) for name, each in value.items()}
+    return function(value)
 
 
 def _wrapped(leaf: Any, back: Mapping[int, SecondTensor]) -> Any:

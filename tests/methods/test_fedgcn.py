@@ -5,27 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsub.datasets.federation import federate
-from fedsub.datasets.partition import partition
-from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from tests.methods.federations import SPLIT, community_federation, small_dataset, small_federation
+from tests.methods.federations import community_federation, make_method, small_federation
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.1, weight_decay=1e-3, optimiser="sgd")
 
 
-def overlapping():
-    dataset = small_dataset()
-    parts = partition(dataset, "metis-overlapping", 10, 0)
-    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, SPLIT, 0, 3))
-
-
-def create(name, federation, architecture, schedule=SCHEDULE, merged=False, **options):
-    setting = make_setting(federation, architecture, schedule, seed=1, merged=merged)
-    return registry.create(name, options, setting)
+def create(name, federation, architecture, schedule=SCHEDULE, **options):
+    return make_method(name, options, federation, architecture, schedule, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +32,11 @@ def test_as_many_hops_as_convolutions_are_exact_on_any_partition(network, hops, 
         "random": small_federation,
         "dense": lambda: small_federation(sparse=False),
         "community": community_federation,
-        "overlapping": overlapping,
+        "overlapping": lambda: small_federation(10, scheme="metis-overlapping"),
     }[kind]()
     ours = create("fedgcn", federation, network, hops=hops, sent=sent)
     fewer = create("fedgcn", federation, network, hops=hops - 1, sent=sent)
-    central = create("central", federation, network, merged=True)
+    central = create("central", federation, network)
     for method in (ours, fewer, central):
         method.build()
     generator = torch.Generator().manual_seed(0)
@@ -66,7 +54,7 @@ def test_one_descent_step_a_round_is_central_training():
     network = Architecture("gcn", (8, 6), dropout=0.0)
     federation = community_federation()
     ours = create("fedgcn", federation, network, schedule)
-    central = create("central", federation, network, schedule, merged=True)
+    central = create("central", federation, network, schedule)
     train(ours)
     train(central)
     for name, value in central.parameters.items():
@@ -75,8 +63,8 @@ def test_one_descent_step_a_round_is_central_training():
 
 def test_it_predicts_links_from_edges_that_are_not_held_out():
     federation = community_federation()
-    setting = make_setting(federation, Architecture("gcn", (8, 6)), SCHEDULE, task="link-prediction")
-    method = registry.create("fedgcn", {}, setting)
+    network = Architecture("gcn", (8, 6))
+    method = make_method("fedgcn", {}, federation, network, SCHEDULE, task="link-prediction")
     assert train(method).metrics["roc_auc"] > 0
     shown = method.federation.graph.num_edges() + method.federation.inter.num_edges()
     assert shown < federation.graph.num_edges() + federation.inter.num_edges()

@@ -14,10 +14,9 @@ from fedsub.benchmark.spec import catalog
 from fedsub.methods.core import registry
 from fedsub.methods.core.channel import KEPT, Channel, Message, size_of, slice_size
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.federations import community_federation
+from tests.methods.federations import community_federation, make_method
 
 CLIENTS, ROUNDS = 3, 2
 PROBE = community_federation(CLIENTS, split="ratio[train=0.3,validation=0.3,test=0.4]")
@@ -62,14 +61,12 @@ def leaving(name: str) -> dict[str, int]:
 
     backbones = registry.describe(name).backbones
     network = Architecture(backbone="gcn" if "gcn" in backbones else backbones[0], hidden=(16, 16))
-    schedule = Schedule(rounds=ROUNDS)
-    setting = make_setting(PROBE, network, schedule, merged=registry.describe(name).merged)
     with (
         patch.object(Channel, "up", watched_up),
         patch.object(Channel, "rows_up", watched_rows),
         patch.object(Channel, "once", watched_once),
     ):
-        train(registry.create(name, {}, setting))
+        train(make_method(name, {}, PROBE, network, Schedule(rounds=ROUNDS)))
     first_alone = [part for part, count in messages.items() if count == 1 and part != "model"]
     seen["once"] += sum(seen.pop(part) for part in first_alone)
     return {

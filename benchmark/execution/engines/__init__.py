@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fedsub.benchmark.execution.engines.base import Engine, MakeFailure, Memory, RunCell, unknown_memory
 from fedsub.benchmark.execution.engines.in_process import InProcess
 from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.execution.engines.ray import RayEngine
 from fedsub.benchmark.execution.engines.slurm import SlurmEngine, read_config
-from fedsub.benchmark.machine import thread_variables
+from fedsub.benchmark.spec.request import Request
 
 __all__ = [
     "Engine",
@@ -21,33 +19,23 @@ __all__ = [
     "RunCell",
     "SlurmEngine",
     "create_engine",
-    "thread_variables",
 ]
 
 
-def create_engine(
-    name: str,
-    workers: int,
-    threads: int,
-    cells: int,
-    timeout: float | None = None,
-    *,
-    results: Path = Path("results"),
-    slurm_config: Path | None = None,
-    memory: Memory = unknown_memory,
-) -> Engine:
-    """Return the engine called `name`; `timeout` is in seconds per cell. `in-process` and `flower` have no
-    timeout and run one cell after another.
+def create_engine(request: Request, cells: int, memory: Memory = unknown_memory) -> Engine:
+    """Return the engine that a request names, for this many cells. `in-process` and `flower` have no timeout
+    and run one cell after another.
 
     `process` starts worker processes even for one worker, so that a cell that is killed or runs out of memory
     loses only itself; a single cell without a timeout runs in this process. Raises UserError for a faulty
     file `slurm_config`.
     """
+    name, threads, timeout = request.engine, request.threads, request.timeout
     if name == "ray":
-        return RayEngine(workers, threads, memory, timeout)
+        return RayEngine(request.workers, threads, memory, timeout)
     if name == "slurm":
-        folder = results.resolve() / "logs" / "slurm"
-        return SlurmEngine(folder, threads, read_config(slurm_config), timeout, memory)
+        folder = request.results.resolve() / "logs" / "slurm"
+        return SlurmEngine(folder, threads, read_config(request.slurm_config), timeout, memory)
     if name in ("in-process", "flower") or (cells == 1 and timeout is None):
         return InProcess(threads)
-    return ProcessPool(min(workers, cells), threads, timeout)
+    return ProcessPool(min(request.workers, cells), threads, timeout)

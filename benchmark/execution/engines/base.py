@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 from fedsub.benchmark.records.record import Record
@@ -36,13 +36,6 @@ def uses_cuda(cell: Cell) -> bool:
 class Engine(Protocol):
     """Runs cells and yields each record as soon as it exists, in any order."""
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
-        """Yield one record per cell, taken only when it can start; closing the iterator stops all."""
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
+        """Yield one record per cell, taken only when it can start; closing the generator stops all."""
         ...
-
-
-def limit_threads(threads: int) -> None:
-    """Limit torch, already imported in this process, to `threads` threads."""
-    import torch
-
-    torch.set_num_threads(threads)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
-from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, limit_threads
+from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 
@@ -16,8 +16,10 @@ class InProcess:
 
     threads: int = 1
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`."""
-        limit_threads(self.threads)
+        import torch
+
+        torch.set_num_threads(self.threads)
         for cell in cells:
             yield work(cell)

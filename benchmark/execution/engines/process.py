@@ -10,9 +10,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -38,7 +39,7 @@ class ProcessPool:
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`."""
         # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
@@ -47,22 +48,23 @@ class ProcessPool:
         tried_again: set[str] = set()
         try:
             while True:
-                while (idle := self._idle(team)) and (given := next(waiting, None)) is not None:
-                    worker = idle[0] if idle[0] is not None else _Worker(work, self.threads)
-                    if worker not in team:
-                        team.append(worker)
-                    worker.give(given)
                 busy = [worker for worker in team if worker.cell]
+                for given in islice(waiting, self.workers - len(busy)):
+                    idle = next((worker for worker in team if worker.cell is None), None)
+                    if idle is None:
+                        team.append(idle := _Worker(work, self.threads))
+                    idle.give(given)
+                    busy.append(idle)
                 if not busy:
                     if not lost:
                         return
                     # Idle workers are stopped to free their memory for the retried cell.
                     while team:
                         team.pop().stop()
-                    team.append(_Worker(work, self.threads))
-                    team[0].give(lost.pop())
-                    busy = team[:]
-                    tried_again.update(worker.cell.key for worker in busy if worker.cell)
+                    busy = [_Worker(work, self.threads)]
+                    team += busy
+                    tried_again.add(lost[-1].key)
+                    busy[0].give(lost.pop())
                 ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
                 for worker in busy:
                     cell = worker.cell
@@ -87,11 +89,6 @@ class ProcessPool:
         finally:
             for worker in team:
                 worker.stop()
-
-    def _idle(self, team: Sequence[_Worker]) -> list[_Worker | None]:
-        """Return the workers without a cell; None stands for one that may still be started."""
-        idle: list[_Worker | None] = [worker for worker in team if worker.cell is None]
-        return idle or ([None] if len(team) < self.workers else [])
 
     def _patience(self, busy: Sequence[_Worker]) -> float | None:
         """Return the seconds to wait, at most until the first cell's timeout; None without a timeout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -39,7 +39,7 @@ class RayEngine:
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`. Raises UserError if no node is left; its running cells do not count as failed."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}

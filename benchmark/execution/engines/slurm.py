@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -55,7 +55,7 @@ class SlurmEngine:
     cluster: str = "slurm"
     """`slurm`; `local` and `debug` run the jobs on this machine, without Slurm."""
 
-    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`. Raises UserError if a batch cannot be submitted."""
         _needed("submitit")
         # Jobs inherit the environment variables of the submitting process.

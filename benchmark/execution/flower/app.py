@@ -27,7 +27,7 @@ def cell_of(context: Context, folder: Path) -> Cell:
     for part in OWN_PARTS:
         if (name := names_of(cell)[part]).endswith(PLUGIN):
             cell = renamed(cell, part, str(folder / OWN / name))
-    return with_metrics(cell, lambda name: str(folder / OWN / name))
+    return with_metrics(cell, lambda name: str(folder / OWN / name) if "[" in name else name)
 
 
 def scores_received(method: FederatedMethod) -> bool:

@@ -19,6 +19,7 @@ from fedsub.benchmark.spec.custom import (
     with_metrics,
 )
 from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
@@ -110,14 +111,15 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     (package / "__init__.py").touch()
     runs = replace(cell, further_metrics=(*cell.further_metrics, *ALWAYS_SCORED[cell.task.name]))
     runs = with_metrics(runs, lambda name: Path(name).name)
-    metrics = metrics_of(cell)
-    for part, path in (paths_of(cell) | metrics).items():
-        if part in (*OWN_PARTS, *metrics):
-            for source in sources_of(part, path):
-                target = package / OWN / source.relative_to(path.expanduser().parent)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-            runs = renamed(runs, part, path.name) if part in OWN_PARTS else runs
+    own = [(part, path) for part, path in paths_of(cell).items() if part in OWN_PARTS]
+    for part, path in own:
+        runs = renamed(runs, part, path.name)
+    own += [("metric", Path(bare(name))) for name in metrics_of(cell) if "[" in name]
+    for part, path in own:
+        for source in sources_of(part, path):
+            target = package / OWN / source.relative_to(path.expanduser().parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
     stored = json.dumps(json.dumps(runs.to_dict()))
     title = json.dumps(cell.title)[1:-1]
     project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)

@@ -26,26 +26,14 @@ def run(cell: Cell, **beside: Any) -> Record:
     if unknown := beside.keys() & {"save", "callbacks"}:
         raise UserError(f"--engine flower does not support {', '.join(sorted(unknown))}: leave it out")
     with user_objects(user_objects_of(cell)):
-        return _run(cell)
-
-
-def _run(cell: Cell) -> Record:
-    started = time.perf_counter()
-    dataset, partition, federation = make_clients(cell)
-    statistics = describe(dataset, partition).to_dict()
-    setup = time.perf_counter() - started
-    outcome = Outcome(**loopback.run(cell, federation))
-    method = registry.create(cell.method, dict(cell.options), make_setting(federation))
-    return record_of(
-        cell,
-        outcome,
-        dataset,
-        statistics,
-        setup,
-        None,
-        method.info.privacy_of(method.options),
-        {"engine": "flower"},
-    )
+        started = time.perf_counter()
+        dataset, partition, federation = make_clients(cell)
+        statistics = describe(dataset, partition).to_dict()
+        setup = time.perf_counter() - started
+        outcome = Outcome(**loopback.run(cell, federation))
+        method = registry.create(cell.method, dict(cell.options), make_setting(federation))
+        privacy = method.info.privacy_of(method.options)
+        return record_of(cell, outcome, dataset, statistics, setup, None, privacy, {"engine": "flower"})
 
 
 def federated(cell: Cell, **beside: Any) -> Record:

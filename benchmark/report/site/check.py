@@ -107,7 +107,6 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
 
 def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
     """Return the values of the template `figure.html`."""
-    word, by_authors = entry.answer
     row, level = entry.row, entry.level
     unit = unit_of(entry.metric).replace("%", "points") if entry.metric else ""
     compared = [("here − print", level)]
@@ -118,15 +117,12 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         overall = {_SUBJECT(each): each for each in alike}.get(_SUBJECT(own))
     return {
         "score": score_name(entry),
-        "word": word,
-        "by_authors": by_authors,
         "entry": entry,
         "unit": unit,
         "compared": [(name, found) for name, found in compared if found.interval],
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
-        "keys": entry.records,
         "files": sorted({graph_of(record.cell) for record in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }

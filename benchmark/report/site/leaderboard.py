@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
+from fedsub.benchmark.analysis.ranking import front
+from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
 from fedsub.benchmark.report.site.charts import Point, scatter
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, choices, named, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title
@@ -88,17 +89,15 @@ def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
     """Return a drawing of the score over each cost."""
     drawn = {}
     for cost, unit in (("megabytes", "MB"), ("seconds", "s")):
-        best = {id(each) for each in front([each for _, each in rows], cost)}
-        points = [
-            Point(
-                name,
-                spent,
-                each.score.mean,
-                f"{name}: {number(spent)} {unit}, {each.score.mean:.2f}",
-                id(each) in best,
-            )
+        known = [
+            (name, spent, each.score.mean)
             for name, each in rows
             if each.is_ranked and (spent := getattr(each, cost)) is not None
+        ]
+        best = front({str(place): (x, y) for place, (_, x, y) in enumerate(known)})
+        points = [
+            Point(name, x, y, f"{name}: {number(x)} {unit}, {y:.2f}", str(place) in best)
+            for place, (name, x, y) in enumerate(known)
         ]
         told = "; ".join(point.told for point in points if point.is_front)
         said = f"Score over {cost} a client, {len(points)} methods. Not beaten on both: {told}."

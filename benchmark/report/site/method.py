@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.scores import clients_of, mean_curve
-from fedsub.benchmark.analysis.standing import LOCAL
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, method_name, slug
@@ -14,7 +14,7 @@ from fedsub.benchmark.report.wording import block_title, graph_title, scheme_tit
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
 
-BESIDE = (LOCAL, "fedavg")
+BESIDE = (LOCAL, FEDAVG)
 """Methods whose curves are drawn beside those of every other method."""
 
 

@@ -55,7 +55,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     checkout, interpreter or filter.
     """
     codes = chosen(named)
-    plans = {code: plan(code, request) for code in codes}
+    plans = {name: plan(CODES[name], request) for name in codes}
     python = python or Path(os.environ.get(VARIABLE) or PYTHON)
     if not dry_run and (reason := lacks(python, "import torch, numpy, scipy")):
         raise UserError(
@@ -63,11 +63,12 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
             f"--python or {VARIABLE}"
         )
     failures = 0
-    for code, checkout in codes.items():
-        version = version_of(checkout)
+    for name, checkout in codes.items():
+        code, cells, version = CODES[name], plans[name], version_of(checkout)
         kept = AuthorsRuns(request.results, code.name)
-        waiting = [cell for cell in plans[code] if request.rerun or not kept.done(cell.key, version)]
-        print(f"{code.title}: {len(plans[code])} runs, {len(waiting)} of them to run", file=sys.stderr)
+        done = {run.key for run in kept.values() if run.commit == version}
+        waiting = [cell for cell in cells if request.rerun or cell.key not in done]
+        print(f"{code.title}: {len(cells)} runs, {len(waiting)} of them to run", file=sys.stderr)
         if dry_run:
             for cell in waiting:
                 print(f"{cell.key}  {code.name}: {cell.title}")
@@ -94,12 +95,12 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     return failures
 
 
-def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
-    """Return public codes and their folders from `NAME=PATH` arguments.
+def chosen(given: Sequence[str]) -> dict[str, Path]:
+    """Return names of public codes and the codes' folders from `NAME=PATH` arguments.
 
     Raises UserError for an unknown name and for a path that holds another code.
     """
-    found: dict[PublicCode, Path] = {}
+    found = {}
     for text in given:
         name, equals, path = text.partition("=")
         if name not in CODES:
@@ -110,7 +111,7 @@ def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
                 f"{text} is not a checkout of {code.title}'s code: write {name}=PATH, PATH being a clone of "
                 f"https://github.com/{code.repository}, which has {code.entry}"
             )
-        found[code] = Path(path).resolve()
+        found[name] = Path(path).resolve()
     return found
 
 
@@ -164,11 +165,6 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     return list(cells.values())
 
 
-def worker_of(code: PublicCode) -> str:
-    """Return the name of the module that runs the code."""
-    return f"fedsub.benchmark.studies.authors.{code.name}_worker"
-
-
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
     """Run the code in a worker on the clients of our cell. Raises WorkerError."""
     with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
@@ -189,7 +185,8 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
             "kept": str(kept),
             "memory": available_memory(0.9),
         }
-        with Worker(code.name, python, worker_of(code), LONGEST) as worker:
+        module = f"fedsub.benchmark.studies.authors.{code.name}_worker"
+        with Worker(code.name, python, module, LONGEST) as worker:
             answer = worker.ask(task)
         if (found := Path(folder) / KEPT).exists():
             keep(kept, found.read_bytes())

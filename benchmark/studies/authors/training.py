@@ -41,7 +41,7 @@ def run(train: Train) -> None:
     """Serve one task with `train`, in a folder of its own."""
 
     def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
-        clients = WrittenClients.read(Path(task["exchange"]))
+        clients = WrittenClients(Path(task["exchange"]))
         # The checkout is the user's: nothing is written into it.
         sys.dont_write_bytecode = True
         sys.path.insert(0, task["checkout"])

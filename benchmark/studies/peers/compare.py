@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Annotated, Any
 
 import msgspec
@@ -39,6 +39,12 @@ IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls,
 OURS, PEER = "fedsub.benchmark.studies.peers.our_worker", "fedsub.benchmark.studies.peers.openfgl_worker"
 SLOW = 30.0
 """Seconds of a peer's round from which one warm-up round is enough."""
+BLOCK = 2.0
+"""Seconds that a block of the slower worker should take; a block has at least one round."""
+MOST_ROUNDS = 20
+"""Largest number of rounds of a block."""
+ANSWER = 300.0
+"""Seconds to wait for a worker's answer before it counts as failed."""
 FEW = 4
 """Number of values below which only the minimum is shown, without an interval."""
 DATASETS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers")
@@ -102,20 +108,6 @@ class PeerCell:
         return f"{self.pairing.method} {self.dataset} {self.clients}"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Time limits of a comparison."""
-
-    pairs: int = 5
-    """Blocks of rounds of each worker."""
-    block: float = 2.0
-    """Seconds that a block of the slower worker should take; a block has at least one round."""
-    most_rounds: int = 20
-    """Largest number of rounds of a block."""
-    answer: float = 300.0
-    """Seconds to wait for a worker's answer before it counts as failed."""
-
-
 def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]) -> list[PeerCell]:
     """Return the comparisons selected by the filters; an empty filter selects all.
 
@@ -149,17 +141,18 @@ def peer_python(given: Path | None) -> Path:
 
 
 def timings(
-    results: Path, cells: Sequence[PeerCell], python: Path, limits: Limits, rerun: bool
+    results: Path, cells: Sequence[PeerCell], python: Path, pairs: int, rerun: bool
 ) -> Iterator[dict[str, Any]]:
-    """Run the comparisons that this machine has no record of (all with `rerun`); yield each new record."""
+    """Run the comparisons that this machine has no record of (all with `rerun`); yield each new record.
+    `pairs`: number of blocks of rounds of each worker."""
     kept = Measurements(results)
     for number, cell in enumerate(cells, start=1):
         if rerun or kept.lacks(cell.key):
             print(f"{number}/{len(cells)}: {cell.key}", file=sys.stderr)
-            yield kept.add(cell.key, compare(cell, python, limits))
+            yield kept.add(cell.key, compare(cell, python, pairs))
 
 
-def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
+def compare(cell: PeerCell, python: Path, pairs: int) -> dict[str, Any]:
     """Return the record of one comparison: `status` is ok or names the failed worker, and `error` the reason.
 
     `phases` holds, under `round`, the mean seconds of a round in every block of either worker.
@@ -180,21 +173,21 @@ def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
                 "exchange": str(Path(folder) / "clients.npz"),
             }
             with (
-                Worker("ours", sys.executable, OURS, limits.answer) as ours,
-                Worker("peer", python, PEER, limits.answer) as peer,
+                Worker("ours", sys.executable, OURS, ANSWER) as ours,
+                Worker("peer", python, PEER, ANSWER) as peer,
             ):
                 written = ours.ask({**task, "memory": available_memory(0.5)})["counts"]
                 ready = peer.ask({**task, "memory": available_memory(0.9)})
                 if ready["counts"] != written:
                     raise WorkerError("peer", f"the worker read {ready['counts']}, but {written} was written")
                 values |= {name: ready[name] for name in ("versions", "counts")}
-                values["phases"]["round"] = _interleave((ours, peer), limits)
+                values["phases"]["round"] = _interleave((ours, peer), pairs)
     except WorkerError as error:
         return {**values, "status": f"{error.worker} failed", "error": error.reason}
     return {**values, "status": "ok"}
 
 
-def _interleave(workers: tuple[Worker, Worker], limits: Limits) -> dict[str, Any]:
+def _interleave(workers: tuple[Worker, Worker], pairs: int) -> dict[str, Any]:
     """Warm both up, then time blocks in alternation: each worker's mean seconds of a round in every block."""
 
     def once(rounds: int) -> dict[str, list[float]]:
@@ -205,8 +198,8 @@ def _interleave(workers: tuple[Worker, Worker], limits: Limits) -> dict[str, Any
         # In the first command ours is built and both compile: only a second warm-up measures a round.
         warm = once(2)
     slowest = max(seconds[-1] for seconds in warm.values())
-    rounds = max(1, min(limits.most_rounds, int(limits.block / max(slowest, 1e-9))))
-    blocks = [once(rounds) for _ in range(limits.pairs)]
+    rounds = max(1, min(MOST_ROUNDS, int(BLOCK / max(slowest, 1e-9))))
+    blocks = [once(rounds) for _ in range(pairs)]
     return {
         "rounds": rounds,
         **{each.name: [fmean(block[each.name]) for block in blocks] for each in workers},
@@ -299,10 +292,8 @@ def write_page(results: Path) -> Path:
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """Return (lower end, geometric mean, upper end) of the 95 % interval."""
     logs = [math.log(value) for value in values]
-    mean, half = fmean(logs), 0.0
-    if len(logs) > 1:
-        half = float(stats.t.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean - half), math.exp(mean), math.exp(mean + half)
+    low, high = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    return math.exp(low), math.exp(fmean(logs)), math.exp(high)
 
 
 def _speed(values: Sequence[float]) -> str:

@@ -34,7 +34,7 @@ class Clients:
 
     def __init__(self, exchange: Path, folder: Path) -> None:
         self.processed_dir = str(folder)
-        self.written = WrittenClients.read(exchange)
+        self.written = WrittenClients(exchange)
         self.clients = len(self.written.rows)
         split = folder / "node_cls" / "default_split"
         split.mkdir(parents=True)

@@ -69,7 +69,7 @@ class Backbone(ABC):
 
         `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
         (t,), are the outputs that training reads, None: all; `Inputs.receptive_field` is then set if it is
-        small enough. `read` requires the backbone's own propagation. With `copied`, (n,), node i has row
+        small enough, with the backbone's own propagation only. With `copied`, (n,), node i has row
         `copied[i]` of the features, which may have fewer rows; this is for a single model only.
         """
         segments = Segments(sizes, device)
@@ -94,7 +94,7 @@ class Backbone(ABC):
         scored = None if position is None or not convolved else field(torch.arange(len(position)))
         return replace(
             inputs,
-            receptive_field=None if read is None else field(read),
+            receptive_field=field(read) if read is not None and convolved else None,
             scored=scored if scored is not None and scored.inputs.levels else None,
         )
 

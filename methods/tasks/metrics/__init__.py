@@ -112,16 +112,16 @@ def names() -> list[str]:
 
 def find(name: str) -> Metric:
     """Return the metric of this name, or the metric in the .py file at this path, which has the file's name.
+    Brackets after a path, which tell states of the file apart, are ignored.
 
     Raises UserError with the nearest names for an unknown one, and for a file without such a metric.
     """
-    if name.endswith(PLUGIN):
-        path = Path(name)
+    path = Path(name.partition("[")[0])
+    if path.suffix == PLUGIN:
         given = getattr(plugins.load_file("metric", path), path.stem, None)
         if not isinstance(given, Metric):
-            raise UserError(f"{name} has no metric {path.stem}: put @metric(task=…) above that function")
+            raise UserError(f"{path} has no metric {path.stem}: put @metric(task=…) above that function")
         return given
     if name not in names():
         raise unknown("metric", name, names())
-    found: Metric = getattr(importlib.import_module(f"{__name__}.{name}"), name)
-    return found
+    return getattr(importlib.import_module(f"{__name__}.{name}"), name)

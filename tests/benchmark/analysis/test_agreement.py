@@ -19,16 +19,19 @@ from fedsub.benchmark.analysis.agreement import (
     POINTS,
     UNSETTLED,
     VANISHED,
-    Printed,
+    discoveries,
     judge,
     judge_draws,
     judge_gain,
-    survives,
     tolerance_of,
 )
-from fedsub.benchmark.analysis.published import grid_points
+from fedsub.benchmark.analysis.published import Figure, grid_points
 from fedsub.benchmark.analysis.sequential import INFLATION
 from fedsub.benchmark.spec.protocol import load_protocol, names
+
+
+def print_of(mean: float, std: float | None = None, runs: int = 1, drawn_once: bool = False) -> Figure:
+    return Figure(mean, std, runs=runs, drawn_once=drawn_once)
 
 
 def values(mean: float, spread: float, count: int = 10) -> list[float]:
@@ -51,7 +54,7 @@ def values(mean: float, spread: float, count: int = 10) -> list[float]:
     ],
 )
 def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
-    found = judge(values(81, spread), Printed(printed, spread, 10), POINTS)
+    found = judge(values(81, spread), print_of(printed, spread, 10), POINTS)
     assert found.word == word
     assert found.difference == pytest.approx(81 - printed)
     half = 0.8730 * spread
@@ -61,33 +64,33 @@ def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
 def test_the_interval_is_that_of_welch_at_a_lower_level() -> None:
     ours = [80.0, 83.5, 81.0, 84.2, 80.1, 79.0, 82.2, 83.3, 81.9, 80.7]
     theirs = [78.0, 79.1, 82.3, 80.0, 77.7, 80.4]
-    printed = Printed(statistics.fmean(theirs), statistics.stdev(theirs), len(theirs))
+    printed = print_of(statistics.fmean(theirs), statistics.stdev(theirs), len(theirs))
     expected = ttest_ind(ours, theirs, equal_var=False).confidence_interval(1 - 0.1 / INFLATION)
     assert judge(ours, printed, POINTS).interval == pytest.approx(tuple(expected))
 
 
 def test_without_a_printed_spread_ours_stands_in() -> None:
     # t(9) 2.0855; √(1/10 + 1) = 1.0488, √(1/10 + 1/10) = 0.4472.
-    one, ten = (judge(values(81, 1), Printed(81.0, None, runs), POINTS) for runs in (1, 10))
+    one, ten = (judge(values(81, 1), print_of(81.0, None, runs), POINTS) for runs in (1, 10))
     assert one.interval == pytest.approx((-2.1873, 2.1873), abs=1e-4)
     assert ten.interval == pytest.approx((-0.9327, 0.9327), abs=1e-4)
     assert (one.word, ten.word) == (NEEDS_RUNS, MATCHES)
     # Drawn once: our variance between seeds includes that of training and replaces both.
-    once = judge(values(81, 1), Printed(81.0, None, 10, drawn_once=True), POINTS)
+    once = judge(values(81, 1), print_of(81.0, None, 10, drawn_once=True), POINTS)
     assert once.interval == one.interval
     # A smaller spread of two runs is chance: ours replaces it.
-    two = judge(values(81, 1), Printed(81.0, 0.01, 2), POINTS)
-    assert two.interval == judge(values(81, 1), Printed(81.0, None, 2), POINTS).interval
+    two = judge(values(81, 1), print_of(81.0, 0.01, 2), POINTS)
+    assert two.interval == judge(values(81, 1), print_of(81.0, None, 2), POINTS).interval
 
 
 def test_one_draw_in_print_adds_our_spread_once() -> None:
-    found = judge(values(81, 1), Printed(80.9, 0.0, 3, drawn_once=True), POINTS)
+    found = judge(values(81, 1), print_of(80.9, 0.0, 3, drawn_once=True), POINTS)
     assert found.interval == pytest.approx((0.1 - 2.1873, 0.1 + 2.1873), abs=1e-4)
     # The half-width must be 1.9 at most: t(38)·√(1 + 1/39) = 1.9126 and t(48)·√(1 + 1/49) = 1.8951.
     assert found.seeds is not None
     assert 39 < found.seeds < 49
     # With any number of seeds the half-width is at least the normal quantile, 1.834·1 > 1.5.
-    never = judge(values(81, 1), Printed(80.5, 0.0, 3, drawn_once=True), POINTS)
+    never = judge(values(81, 1), print_of(80.5, 0.0, 3, drawn_once=True), POINTS)
     assert (never.word, never.seeds, never.reason) == (UNSETTLED, None, ONE_DRAW)
 
 
@@ -101,7 +104,7 @@ def test_one_draw_in_print_adds_our_spread_once() -> None:
 def test_the_number_of_seeds_is_the_smallest_that_decides(
     mean: float, spread: float, printed: float, runs: int, once: bool
 ) -> None:
-    figure = Printed(0.0, printed, runs, once)
+    figure = print_of(0.0, printed, runs, once)
     found = judge(values(mean, spread, 3), figure, POINTS)
     if found.seeds is not None and found.seeds <= 60:
         assert found.word == NEEDS_RUNS
@@ -118,25 +121,25 @@ def test_the_number_of_seeds_is_the_smallest_that_decides(
 )
 def test_a_noisy_run_never_matches(drawn: list[float], spread: float | None, runs: int, once: bool) -> None:
     """Even if the printed mean equals ours exactly."""
-    found = judge(drawn, Printed(statistics.fmean(drawn), spread, runs, once), POINTS)
+    found = judge(drawn, print_of(statistics.fmean(drawn), spread, runs, once), POINTS)
     if 1.6448 * statistics.stdev(drawn) / math.sqrt(len(drawn)) > POINTS:
         assert found.word in (NEEDS_RUNS, UNSETTLED)
 
 
 def test_too_little_to_judge() -> None:
-    printed = Printed(81.0, 0.1, 3)
+    printed = print_of(81.0, 0.1, 3)
     assert judge([], printed, POINTS).word == NOT_MEASURED
     single = judge([81.0], printed, POINTS)
     assert (single.word, single.interval, single.reason) == (NEEDS_RUNS, None, "one seed has no spread")
     # All seeds are copies of one run.
-    same = judge([81.0, 81.0, 81.0], Printed(81.0), POINTS)
+    same = judge([81.0, 81.0, 81.0], print_of(81.0), POINTS)
     assert (same.word, same.interval) == (NEEDS_RUNS, None)
-    assert judge([10.0, 10.0], Printed(10.5), 1.05, may_repeat=True).word == MATCHES
-    assert judge([10.0, 10.0], Printed(12.0), 1.2, may_repeat=True).word == DIFFERS
+    assert judge([10.0, 10.0], print_of(10.5), 1.05, may_repeat=True).word == MATCHES
+    assert judge([10.0, 10.0], print_of(12.0), 1.2, may_repeat=True).word == DIFFERS
     # Differences within rounding error are no spread.
     rounded = [0.1 + 0.2, 0.3]
-    assert judge(rounded, Printed(0.3), POINTS).reason == "all seeds give the same value"
-    assert judge(rounded, Printed(0.31), 0.031, may_repeat=True).word == MATCHES
+    assert judge(rounded, print_of(0.3), POINTS).reason == "all seeds give the same value"
+    assert judge(rounded, print_of(0.31), 0.031, may_repeat=True).word == MATCHES
     # Two seeds decide nothing, however near to each other they are; a third may.
     two = judge([80.99, 81.01], printed, POINTS)
     assert (two.word, two.seeds) == (NEEDS_RUNS, 3)
@@ -197,9 +200,10 @@ def test_too_little_to_judge_a_gain() -> None:
 
 def test_false_discoveries_by_hand() -> None:
     # Benjamini and Hochberg at 10 %: p(k) <= 0.1·k/4, that is 0.025, 0.05, 0.075 and 0.1.
-    assert survives([0.2, 0.06, 0.02, 0.04]) == [False, True, True, True]
-    assert survives([0.2, 0.08, 0.03, 0.06]) == [False, False, False, False]
-    assert survives([]) == []
+    words = [DIFFERS, DIFFERS, DIFFERS, MATCHES]
+    assert discoveries(words, {DIFFERS: [0.2, 0.06, 0.02, 0.04]}) == {DIFFERS: (3, 2)}
+    assert discoveries(words, {DIFFERS: [0.2, 0.08, 0.03, 0.06]}) == {DIFFERS: (3, 0)}
+    assert discoveries([], {DIFFERS: []}) == {DIFFERS: (0, 0)}
 
 
 @pytest.mark.parametrize(

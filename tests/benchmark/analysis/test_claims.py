@@ -152,6 +152,5 @@ against = ["fedavg"]
     first, second = claim.contrasts
     assert (first.direction, first.table, first.margin) == (HIGHER, ("fedpub-7",), 0.0)
     assert (second.direction, second.table, second.margin) == (EQUAL, ("fedpub-8",), 2.0)
-    assert claim.tables == {"fedpub-7", "fedpub-8"}
     with pytest.raises(UserError, match="missing required field `is`"):
         read(tmp_path, sided + blocks.replace('is = "equal"\n', ""))

@@ -294,8 +294,5 @@ def test_a_whole_model_is_measured_by_what_is_sent() -> None:
 
 
 def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:
-    empty = [
-        replace(record, outcome=replace(record.result, metrics={}))
-        for record in records_of("fedpub-2", SCORES, *PLACE)
-    ]
+    empty = records_of("fedpub-2", SCORES, *PLACE, metrics={})
     assert all(entry.row is None for entry in entries_of(fedpub_2=empty))

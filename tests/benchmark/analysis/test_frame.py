@@ -14,63 +14,57 @@ from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import failed, make_cell, make_record, write_method
 
 
-def results(*records: Record) -> Results:
-    return Results(records)
-
-
-def scores(*values: float | None, method: str = "fedavg") -> list[Record]:
-    return [make_record(make_cell(seed=seed, method=method), value) for seed, value in enumerate(values)]
+def scores(*values: float | None, method: str = "fedavg") -> tuple[Record, ...]:
+    return tuple(make_record(make_cell(seed=seed, method=method), each) for seed, each in enumerate(values))
 
 
 def test_means_and_sample_deviations_are_over_seeds() -> None:
-    found = results(*scores(50.0, 52.0), *scores(61.0, method="local"))
+    found = Results((*scores(50.0, 52.0), *scores(61.0, method="local")))
     assert found.pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41", "local": "61.00"}
     numbers = found.pivot(text=False)["cora"]
     assert numbers["runs"].to_dict() == {"fedavg": 2, "local": 1}
 
 
 def test_what_was_not_scored_is_an_empty_field() -> None:
-    found = results(*scores(50.0, None, 52.0), *scores(None, None, method="local"))
+    found = Results((*scores(50.0, None, 52.0), *scores(None, None, method="local")))
     assert found.pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41", "local": ""}
-    assert results(*scores(None, None)).pivot()["cora"].to_dict() == {"fedavg": ""}
+    assert Results(scores(None, None)).pivot()["cora"].to_dict() == {"fedavg": ""}
 
 
 def test_a_failure_is_a_row_and_no_part_of_means_and_curves() -> None:
     broken = failed(make_cell(seed=1, method="local"), "it was told to fail")
-    found = results(*scores(50.0), broken)
+    found = Results((*scores(50.0), broken))
     assert found.frame()["status"].tolist() == ["ok", "failed"]
     assert [*found.pivot().index] == ["fedavg"]
     assert set(found.curves()["method"]) == {"fedavg"}
     assert (len(found.successes), found.failures) == (1, (broken,))
-    assert results(broken).curves().empty
+    assert Results((broken,)).curves().empty
 
 
 def test_the_score_is_that_by_which_the_round_was_selected() -> None:
     cell = make_cell(dataset="tolokers", selection_metric="roc_auc")
     metrics = {"accuracy": 78.0, "roc_auc": 71.0}
-    frame = results(make_record(cell, metrics=metrics)).frame()
+    frame = Results((make_record(cell, metrics=metrics),)).frame()
     assert frame[["score", "accuracy", "roc_auc"]].to_numpy().tolist() == [[71.0, 78.0, 71.0]]
 
 
 def test_settings_have_their_names_in_the_code_and_scores_those_of_records() -> None:
     """A record calls the averaging of the accuracy `accuracy`, as the score."""
     record = make_record(make_cell(accuracy="pooled", hidden=[64, 32], options={"mu": 0.5}), 50.0)
-    row = results(record).frame().iloc[0]
+    row = Results((record,)).frame().iloc[0]
     assert (row["accuracy"], row["averaging"], row["hidden"]) == (50.0, "pooled", "64+32")
     assert (row["options.mu"], row["seconds.train"], row["bytes.up"]) == (0.5, 2.0, 2e6)
     assert not {"curve", "extras", "environment", "chosen", "label"} & {*row.index}
 
 
 def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_round() -> None:
-    record = make_record(make_cell(), 50.0)
-    curve: dict[str, list[float | None]] = {
-        "round": [1.0, 2.0, 3.0],
-        "validation": [40.0, 41.5, 41.0],
-        "test": [49.0, 50.0, 51.0],
-    }
-    metrics = {**record.metrics, "accuracy_mean_validation": 50.0, "accuracy_per_client": 51.0}
-    result = replace(record.result, curve=curve, selected_round=2, metrics=metrics)
-    frame = results(replace(record, outcome=result), failed(make_cell(seed=1), "it was told to fail")).frame()
+    record = make_record(
+        make_cell(),
+        curve={"round": [1.0, 2.0, 3.0], "validation": [40.0, 41.5, 41.0], "test": [49.0, 50.0, 51.0]},
+        selected_round=2,
+        metrics={"accuracy": 50.0, "accuracy_mean_validation": 50.0, "accuracy_per_client": 51.0},
+    )
+    frame = Results((record, failed(make_cell(seed=1), "it was told to fail"))).frame()
     assert frame["validation"].iloc[0] == 41.5
     assert frame["validation"].isna().tolist() == [False, True]
     # No score that was taken on test nodes is called one of validation.
@@ -82,9 +76,8 @@ def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_rou
 
 
 def test_scores_by_client_are_rows_of_their_own() -> None:
-    record = make_record(make_cell(), 50.0)
-    result = replace(record.result, by_client={"test": [40.0, None, 60.0]})
-    found = results(replace(record, outcome=result), *scores(70.0)).by_client()
+    record = make_record(make_cell(), by_client={"test": [40.0, None, 60.0]})
+    found = Results((record, *scores(70.0))).by_client()
     assert found["client"].tolist() == [0, 1, 2]
     assert found["test"].fillna(-1).tolist() == [40.0, -1.0, 60.0]
     assert set(found["method"]) == {"fedavg"}
@@ -93,7 +86,7 @@ def test_scores_by_client_are_rows_of_their_own() -> None:
 def test_versions_of_a_part_are_never_averaged() -> None:
     first = scores(50.0, 52.0)
     second = [replace(each, cell=replace(each.cell, versions="metis=2")) for each in scores(60.0, 62.0)]
-    found = results(*first, *second)
+    found = Results((*first, *second))
     assert found.pivot().index.names == ["method", "versions"]
     assert found.pivot()["cora"].tolist() == ["51.00 ± 1.41", "61.00 ± 1.41"]
 
@@ -103,7 +96,7 @@ def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
         make_record(make_cell(seed=seed), 50.0 + 2 * seed, default_options=options)
         for seed, options in enumerate(({}, {"alpha": 1}))
     )
-    assert results(older, newer).pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41"}
+    assert Results((older, newer)).pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41"}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +110,7 @@ def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
 )
 def test_what_cannot_be_averaged_is_one_sentence(names: tuple[str, str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        results(*scores(50.0, 52.0)).pivot(*names)
+        Results(scores(50.0, 52.0)).pivot(*names)
 
 
 SCORES = {"local": 60.0, "fedavg": 50.0, "fedpub": 70.0}
@@ -200,10 +193,12 @@ def test_records_of_a_users_file_are_selected_by_its_path(
     monkeypatch.chdir(tmp_path)
     write_method(Path("mine.py"))
     Path("rings.npz").touch()
-    mine = make_cell(dataset="rings", method="mine")
-    records = results(*map(make_record, (mine, make_cell(dataset="rings"), make_cell(method="mine"))))
+    Path("clients.txt").touch()
+    mine = make_cell(dataset="rings", method="mine", partition="clients.txt")
+    records = Results(tuple(map(make_record, (mine, make_cell(dataset="rings"), make_cell(method="mine")))))
     for method in ("./mine.py", "mine"):
-        chosen = select(records, Request(dataset=("./rings.npz",), method=(method,)))
+        asked = Request(dataset=("./rings.npz",), method=(method,), partition=("file[path=clients.txt]",))
+        chosen = select(records, asked)
         assert [record.cell for record in chosen] == [mine]
     with pytest.raises(UserError, match=r"unknown method in the records './other.py'"):
         select(records, Request(method=("./other.py",)))
@@ -216,8 +211,8 @@ def test_only_another_graph_makes_another_column() -> None:
         make_cell(dataset="rings", files="c" * 64, backbone="my-net"),
         make_cell(dataset="rings", files="d" * 64, split="mine"),
         make_cell(dataset="rings", files="e" * 64, partition="mine"),
-        make_cell(dataset="rings", files="f" * 64, further_metrics=["./mine.py"]),
     ]
-    assert [*results(*map(make_record, one)).pivot().columns] == ["rings"]
+    assert [*Results(tuple(map(make_record, one))).pivot().columns] == ["rings"]
     edited = make_cell(dataset="rings", files="0" * 64)
-    assert {"rings (aaaaaaaa)", "rings (00000000)"} <= {*results(*map(make_record, [*one, edited])).pivot()}
+    found = Results(tuple(map(make_record, [*one, edited])))
+    assert {"rings (aaaaaaaa)", "rings (00000000)"} <= {*found.pivot()}

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,17 +36,20 @@ def judged(columns: Sequence[Sequence[Comparison | None]], needed: int) -> str:
     return judge([(columns, needed)])
 
 
-def word(differences: list[float], direction: str, margin: float = 0.0) -> str:
+def compared(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison:
+    """The comparison of at least one seed."""
     found = compare(differences, direction, margin)
     assert found is not None
-    return found.word
+    return found
+
+
+def word(*given: Any) -> str:
+    return compared(*given).word
 
 
 def test_the_interval_by_hand() -> None:
     # t(2) at 1 − 0.05/1.5 is 3.6766, times √(10/3)/√3: half-width 3.8754.
-    found = compare(DIFFERENCES, HIGHER)
-    assert found is not None
-    assert found.interval == pytest.approx((-1.8754, 5.8754), abs=1e-4)
+    assert compared(DIFFERENCES, HIGHER).interval == pytest.approx((-1.8754, 5.8754), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +97,9 @@ def test_nothing_holds_and_fails_and_both_directions_are_alike(
     values: list[int], direction: str, margin: int
 ) -> None:
     differences = [float(value) for value in values]
-    found = compare(differences, direction, margin)
+    found = compared(differences, direction, margin)
     opposite = {HIGHER: LOWER, LOWER: HIGHER, EQUAL: EQUAL}[direction]
-    mirrored = compare([-value for value in differences], opposite, margin)
-    assert found is not None
-    assert mirrored is not None
+    mirrored = compared([-value for value in differences], opposite, margin)
     assert (found.holds, found.fails) == pytest.approx((mirrored.holds, mirrored.fails))
     assert max(found.holds, found.fails) > 0.05
 
@@ -155,18 +157,15 @@ def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_numbe
 
 
 def test_two_seeds_decide_nothing() -> None:
-    found = compare([5.0, 5.1], HIGHER)
-    assert found is not None
+    found = compared([5.0, 5.1], HIGHER)
     assert (found.word, found.seeds) == (NEEDS_RUNS, 2)
-    assert compare([5.0, 5.0], HIGHER).word == HOLDS  # type: ignore[union-attr]
 
 
 def test_looks_at_three_and_ten_decide_wrongly_in_five_of_a_hundred() -> None:
     """At the margin itself: three seeds, and all ten where those do not decide."""
     random, wrong = np.random.default_rng(0), 0
     for draws in random.normal(size=(2000, 10)).tolist():
-        looks = (compare(draws[:count], HIGHER) for count in (3, 10))
-        words = [found.word for found in looks if found is not None]
+        words = [word(draws[:count], HIGHER) for count in (3, 10)]
         wrong += next((each for each in words if each != NEEDS_RUNS), "") == HOLDS
     assert wrong / 2000 <= 0.05 + 3 * (0.05 * 0.95 / 2000) ** 0.5
 

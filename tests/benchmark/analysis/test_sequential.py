@@ -1,14 +1,15 @@
 """Both error rates of a verdict, over all looks at the seeds, by simulation."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from fedsub.benchmark.analysis.agreement import DIFFERS, KEPT, MATCHES, VANISHED, Printed, judge, judge_gain
+from fedsub.benchmark.analysis.agreement import DIFFERS, KEPT, MATCHES, VANISHED, judge, judge_gain
+from fedsub.benchmark.analysis.published import Figure
 from fedsub.benchmark.analysis.sequential import ALPHA, INFLATION, LOOKS, half_width, p_value
 
 MANY = 20_000
@@ -98,7 +99,8 @@ def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float
     for _ in range(cases):
         own = rng.normal(truth, spread, LOOKS[-1])
         theirs = rng.normal(0, paper.training, paper.runs) + rng.normal(0, paper.draws)
-        printed = Printed(float(theirs.mean()), float(theirs.std(ddof=1)), paper.runs, paper.drawn_once)
+        figure = Figure(float(theirs.mean()), float(theirs.std(ddof=1)))
+        printed = replace(figure, runs=paper.runs, drawn_once=paper.drawn_once)
         verdicts = (judge([*own[:seeds]], printed, 2.0).word for seeds in LOOKS)
         found += next((word for word in verdicts if word in (MATCHES, DIFFERS)), "") == wrong
     assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)

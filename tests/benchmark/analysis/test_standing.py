@@ -3,17 +3,21 @@ from dataclasses import replace
 import pytest
 
 from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve
-from fedsub.benchmark.analysis.standing import Contender, above_local, front, gains_of, models_only, standings
-from fedsub.benchmark.spec.protocol import parse_protocol
+from fedsub.benchmark.analysis.standing import Contender, above_local, gains_of, models_only, standings
+from fedsub.benchmark.spec.protocol import Protocol, parse_protocol
 from tests.benchmark.fakes import current_cell, make_cell, make_record
 
 METHODS = ("local", "fedavg", "fedpub", "fedgnn")
 SCORES = {"local": 60.0, "fedavg": 50.0, "fedpub": 60.2, "fedgnn": 90.0}
 
 
+def toy(backbone: str) -> Protocol:
+    grid = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": backbone, "method": [*METHODS]}
+    return parse_protocol("toy", {"grid": grid})
+
+
 def contenders(backbone: str = "gcn") -> list[Contender]:
     """Four methods over five seeds; fedgnn breaks privacy."""
-    grid = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": backbone, "method": [*METHODS]}
     records = [
         make_record(
             current_cell(method=method, label=method, seed=seed, backbone=backbone),
@@ -24,7 +28,7 @@ def contenders(backbone: str = "gcn") -> list[Contender]:
         for method in METHODS
         for seed in range(5)
     ]
-    protocol = parse_protocol("toy", {"grid": grid})
+    protocol = toy(backbone)
     (listed,) = standings(protocol, make_rows(protocol, records)).values()
     return listed
 
@@ -76,10 +80,6 @@ def test_megabytes_are_of_one_client_in_a_whole_run() -> None:
     assert found["fedpub"].megabytes == pytest.approx((2 * rounds + 5) / clients)
 
 
-def test_the_front_leaves_out_what_another_beats_on_both() -> None:
-    assert [each.row.method for each in front(contenders())] == ["local", "fedpub"]
-
-
 @pytest.mark.parametrize(
     ("exchanges", "alone"),
     [
@@ -117,7 +117,6 @@ def test_records_with_other_rounds_are_left_out_of_the_mean() -> None:
 
 
 def test_statistics_of_clients_are_means_over_draws() -> None:
-    grid = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": "gcn", "method": ["fedavg"]}
     records = [
         make_record(
             current_cell(method="fedavg", label="fedavg", seed=seed),
@@ -125,6 +124,6 @@ def test_statistics_of_clients_are_means_over_draws() -> None:
         )
         for seed in range(2)
     ]
-    (found,) = clients_of(make_rows(parse_protocol("toy", {"grid": grid}), records)).values()
+    (found,) = clients_of(make_rows(toy("gcn"), records)).values()
     assert found["intra_share"] == pytest.approx(0.85)
     assert "label_distance" not in found

@@ -51,6 +51,7 @@ NAMED = ("--rounds", "9", "--trials", "3", "--cap", "0", "--engine", "in-process
         "--dataset ./rings --method fedprox --partition 'file[path=clients.txt]' --clients 2",
         "--dataset community --method fedprox --backbone gat sgc --set 'learning_rate=0.1'",
         "--dataset community --method fedprox --set hidden=8 hidden=9+9",
+        "--dataset community --method fedprox --set split=./roles.py split=ratio selection_metric=./score.py",
         "--table my_table.toml --method fedper",
         "--method fedavg --table natural --dataset community --partition metis --clients 5",
         "",
@@ -66,6 +67,9 @@ def test_the_command_of_a_search_runs_its_best_trial(
     Path("clients.txt").write_text("\n".join(str(i % 2) for i in range(60)))
     Path("parts.py").write_text("def partition(dataset, clients, seed, size=1): ...\n")
     Path("roles.py").write_text("def split(labels, partition, generator, size=1): ...\n")
+    Path("score.py").write_text(
+        "from fedsub.methods.tasks.metrics import metric\n@metric()\ndef score(output, items): ...\n"
+    )
     write_method(Path("mine.py"))
     Path("my_table.toml").write_text("extends = 'quick'\n[settings]\ndropout = 0.3\n")
     request = parse(["tune", *shlex.split(asked), *NAMED]).request

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
-from tests.benchmark.fakes import failed, make_record, run, tuned_run, write_method
+from tests.benchmark.fakes import failed, run, tuned_run, write_method
 
 SMALL = ("--rounds", "9", "--trials", "3", "--engine", "in-process")
 GRAPHS = ("community[nodes=300]", "community[nodes=400]")
@@ -32,15 +33,7 @@ def _run(cell: Cell, **beside: Any) -> Record:
         file.write(f"{cell.dataset} {cell.method} {cell.seed}\n")
     score = (record.score or 0.0) + BETTER.get(cell.method, 0.0)
     reason = "shares" if cell.method == "central" else ""
-    return make_record(
-        cell,
-        score,
-        seconds=record.seconds,
-        core_share=1.0,
-        selected_round=1,
-        curve=record.curve,
-        privacy=reason,
-    )
+    return replace(record, outcome=replace(record.result, metrics={"accuracy": score}, privacy=reason))
 
 
 def _arena(folder: Path, *given: str) -> dict[str, Any]:

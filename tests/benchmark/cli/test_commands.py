@@ -15,10 +15,12 @@ import pytest
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.verify import draw
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets import registry
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
 from tests.benchmark.fakes import failing_run, quick_run, run, stored, write_method
 
@@ -154,10 +156,10 @@ def test_the_shards_divide_the_cells_and_keep_equal_work_together(
         assert run(tmp_path, *tables, "--dry-run", *argv) == 0
         return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
 
-    for count in (5, 16):
-        parts = [keys("--shard", f"{part}/{count}") for part in range(1, count + 1)]
-        assert sorted(key for part in parts for key in part) == sorted(keys())
-        assert sum(map(bool, parts)) > count / 2
+    for seeds, count in (("1", 2), ("5", 5), ("5", 8)):
+        parts = [keys("--seeds", seeds, "--shard", f"{part}/{count}") for part in range(1, count + 1)]
+        assert sorted(key for part in parts for key in part) == sorted(keys("--seeds", seeds))
+        assert all(parts)
 
 
 def test_the_debugger_opens_where_a_cell_raises(
@@ -190,6 +192,16 @@ def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
     assert places == [tmp_path / "results"]
 
 
+def test_a_cell_of_two_tables_is_shown_in_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = ("--table", "fedpub-2", "fedpub-2-once", "--dataset", "cora", "--clients", "10")
+    for seeds in ((), ("--seeds", "1")):
+        run(tmp_path, *tables, "--method", "local", *seeds, "--format", "json")
+        captured = capsys.readouterr()
+        shown = {record["protocol"] for record in json.loads(captured.out)}
+        assert shown == {"fedpub-2", "fedpub-2-once"}
+    assert "no run has the score" not in captured.err
+
+
 METRIC = """
 from fedsub.methods.tasks.metrics import Items, Score, metric
 
@@ -215,6 +227,19 @@ def test_a_metric_of_ones_own_is_a_file(
         assert record["metrics"]["share_right"] == record["metrics"]["accuracy"]
     assert main(parse([*argv, "--wide"])) == 0
     assert "share right" in capsys.readouterr().out
+    (tmp_path / "share_right.py").write_text(METRIC.replace("items.right(output)", "0 * items.right(output)"))
+    with pytest.raises(UserError, match="files that have changed"):
+        draw(Records(Path("results")), 1, trust=True)
+    assert main(parse([*argv, "--format", "json"])) == 0
+    for record in json.loads(capsys.readouterr().out):
+        assert record["metrics"]["share_right"] == 0 < record["metrics"]["accuracy"]
+    selecting = [*argv, "--set", "selection_metric=./share_right.py"]
+    assert main(parse([*selecting, "--format", "json"])) == 0
+    (tmp_path / "share_right.py").write_text(METRIC)
+    assert main(parse([*selecting, "--format", "json"])) == 0
+    scores = [record.score for record in Records(Path("results")).every() if record.cell.selects_by]
+    assert scores[:2] == [0, 0]
+    assert all(scores[2:])
     (tmp_path / "share_right.py").write_text("share_right = 3\n")
     assert main(parse([*argv, "--rerun"])) == 1
     assert "share_right.py has no metric share_right" in capsys.readouterr().err

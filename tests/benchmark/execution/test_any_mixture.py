@@ -32,16 +32,11 @@ def limited_memory(cell: Cell, *given: object) -> Record:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def ended(cell: Cell, *given: object) -> Record:
-    raise SystemExit(3)
+def raising(kind: type[BaseException], *words: object) -> Callable[..., Record]:
+    def run(cell: Cell, *given: object) -> Record:
+        raise kind(*words)
 
-
-def out_of_memory(cell: Cell, *given: object) -> Record:
-    raise MemoryError
-
-
-def broken(cell: Cell, *given: object) -> Record:
-    raise RuntimeError("two\nlines \ud800")
+    return run
 
 
 def too_many_clients(cell: Cell, *given: object) -> Record:
@@ -49,27 +44,19 @@ def too_many_clients(cell: Cell, *given: object) -> Record:
     raise AssertionError("it was partitioned")
 
 
-def odd_extras(cell: Cell, *given: object) -> Record:
-    return make_record(cell, extras={"model": np.random.default_rng})
-
-
-def no_figures(cell: Cell, *given: object) -> Record:
-    return make_record(cell, metrics={"accuracy": "half"})
-
-
-def good(cell: Cell, *given: object) -> Record:
-    return make_record(cell)
+def recorded(**results: object) -> Callable[..., Record]:
+    return lambda cell, *given: make_record(cell, **results)  # type: ignore[arg-type]
 
 
 WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
     {
-        "good": (good, ""),
+        "good": (recorded(), ""),
         "user error": (too_many_clients, "100000 clients"),
-        "error": (broken, "RuntimeError: two lines"),
-        "odd extras": (odd_extras, "cannot be written as JSON"),
-        "no figures": (no_figures, "metrics must be"),
-        "exit": (ended, "SystemExit: 3"),
-        "memory error": (out_of_memory, "MemoryError"),
+        "error": (raising(RuntimeError, "two\nlines \ud800"), "RuntimeError: two lines"),
+        "odd extras": (recorded(extras={"model": np.random.default_rng}), "cannot be written as JSON"),
+        "no figures": (recorded(metrics={"accuracy": "half"}), "metrics must be"),
+        "exit": (raising(SystemExit, 3), "SystemExit: 3"),
+        "memory error": (raising(MemoryError), "MemoryError"),
         "memory": (limited_memory, "Unable to allocate"),
     }
 )
@@ -100,7 +87,7 @@ def test_no_failure_that_python_sees_stops_a_grid(
     for record in found:
         assert record["status"] == ("failed" if record["seed"] in failing else "ok"), record
         assert re.search(WAYS[NAMES[record["seed"] % len(NAMES)]][1], record.get("error", "")), record
-    assert run(folder, *argv, work=good) == 0
+    assert run(folder, *argv) == 0
     again = [record["seed"] for record in stored(folder)]
     assert Counter(again[len(seeds) :]) == Counter(failing)
     assert Store(folder, "default").unreadable == []

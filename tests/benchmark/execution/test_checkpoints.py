@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
-from tests.benchmark.fakes import comparable, make_cell, with_settings
+from tests.benchmark.fakes import comparable, make_cell, wait_until, with_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 CELL = make_cell(dataset="community[nodes=300,communities=12]", clients=3, rounds=4, hidden=[8])
@@ -37,19 +37,16 @@ class Stopped(BaseException):
     """Interrupts a cell like Ctrl-C."""
 
 
-def stop_at(number: int) -> Any:
-    def stop(done: Round) -> None:
-        if done.round == number:
-            raise Stopped
-
-    return stop
-
-
 def interrupted(results: Path) -> Checkpoints:
     """Return the checkpoints in `results` of CELL, interrupted in its third round."""
     checkpoints = Checkpoints(results, ALWAYS)
+
+    def stop(done: Round) -> None:
+        if done.round == 3:
+            raise Stopped
+
     with pytest.raises(Stopped):
-        run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
+        run(CELL, callbacks=[stop], checkpoints=checkpoints)
     assert path_of(results, CELL.key).is_file()
     return checkpoints
 
@@ -73,6 +70,13 @@ def test_an_interrupted_cell_goes_on_to_the_record_of_an_uninterrupted_one(
     seen, record = rounds_of(checkpoints)
     assert seen == [3, 4]
     assert comparable(record) == whole
+
+
+def test_a_cell_with_other_metrics_starts_anew(tmp_path: Path) -> None:
+    checkpoints = interrupted(tmp_path)
+    more = replace(CELL, further_metrics=("roc_auc",))
+    with pytest.warns(UserWarning, match=r"different metrics \(, here roc_auc\)"):
+        assert "roc_auc" in run(more, checkpoints=checkpoints).metrics
 
 
 def test_a_cell_that_is_shorter_than_the_interval_writes_nothing(tmp_path: Path) -> None:
@@ -181,11 +185,7 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
         [*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True
     )
     folder = tmp_path / "cut" / "checkpoints"
-    deadline = time.monotonic() + 120
-    while not [*folder.glob("*.pt")]:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: [*folder.glob("*.pt")], 120, "no checkpoint was written")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (path,) = folder.glob("*.pt")

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 import submitit
@@ -21,11 +21,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import deadly_run, failed, make_cell, once_deadly_run, quick_run
-
-
-def cells(count: int, **settings: Any) -> list[Cell]:
-    return [make_cell(seed=seed, **settings) for seed in range(count)]
+from tests.benchmark.fakes import deadly_run, failed, make_cell, make_cells, once_deadly_run, quick_run
 
 
 class RayError(Exception):
@@ -53,17 +49,12 @@ class PlayedRay:
     asked: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     most_pending: int = 0
     loss: type[RayError] = RayError
-    exceptions: Any = field(
-        default_factory=lambda: types.SimpleNamespace(
-            RayError=RayError, RayTaskError=RayTaskError, LocalRayletDiedError=LocalRayletDiedError
-        )
+    exceptions: ClassVar[Any] = types.SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, LocalRayletDiedError=LocalRayletDiedError
     )
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Self:
-        module = types.ModuleType("ray")
-        for name in ("init", "shutdown", "cluster_resources", "nodes", "remote", "wait", "get", "exceptions"):
-            setattr(module, name, getattr(self, name))
-        monkeypatch.setitem(sys.modules, "ray", module)
+        monkeypatch.setitem(sys.modules, "ray", self)
         return self
 
     def init(self, **arguments: Any) -> None:
@@ -110,7 +101,7 @@ def test_ray_takes_a_cell_when_there_are_cores_for_it(monkeypatch: pytest.Monkey
     taken: list[int] = []
 
     def queue() -> Iterator[Cell]:
-        for cell in cells(6):
+        for cell in make_cells(6):
             taken.append(cell.seed)
             yield cell
 
@@ -124,7 +115,7 @@ def test_ray_takes_a_cell_when_there_are_cores_for_it(monkeypatch: pytest.Monkey
 
 def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(lost=(1,)).install(monkeypatch)
-    records = list(RayEngine(2, memory=lambda cell: 800.0).map(quick_run, cells(3), failed))
+    records = list(RayEngine(2, memory=lambda cell: 800.0).map(quick_run, make_cells(3), failed))
     assert sorted((record.cell.seed, record.status) for record in records) == [(n, "ok") for n in range(3)]
     first, second = (needs for seed, needs in ray.asked if seed == 1)
     assert (second["num_cpus"], second["memory"]) == (4.0, 2 * first["memory"])
@@ -133,7 +124,7 @@ def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("dead", ["raylet", "nodes"])
 def test_cells_without_a_node_are_left_to_run(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(lost=(1, 2, 3)).install(monkeypatch)
-    records = RayEngine(2).map(quick_run, cells(4), failed)
+    records = RayEngine(2).map(quick_run, make_cells(4), failed)
     assert next(records).status == "ok"
     if dead == "raylet":
         ray.loss = LocalRayletDiedError
@@ -145,14 +136,15 @@ def test_cells_without_a_node_are_left_to_run(dead: str, monkeypatch: pytest.Mon
 
 def test_refused_memory_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay().install(monkeypatch)
-    (record,) = RayEngine(1).map(lambda cell: failed(cell, "MemoryError: no more"), cells(1), failed)
+    (record,) = RayEngine(1).map(lambda cell: failed(cell, "MemoryError: no more"), make_cells(1), failed)
     assert record.error == "MemoryError: no more"
     assert len(ray.asked) == 2
 
 
 def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay().install(monkeypatch)
-    records = {each.cell.seed: each for each in RayEngine(1, timeout=60.0).map(deadly_run, cells(2), failed)}
+    found = RayEngine(1, timeout=60.0).map(deadly_run, make_cells(2), failed)
+    records = {each.cell.seed: each for each in found}
     assert "was killed" in (records[1].error or "")
     assert (records[0].error, [seed for seed, _ in ray.asked]) == (None, [0, 1, 1])
 
@@ -162,13 +154,13 @@ def test_a_job_that_is_lost_is_tried_once_more(tmp_path: Path, monkeypatch: pyte
     # Seconds for a result to show on a shared disk after its job ended.
     monkeypatch.setattr(submitit.Job, "_results_timeout_s", 1)
     engine = SlurmEngine(tmp_path / "jobs", cluster="local")
-    records = list(engine.map(once_deadly_run, cells(2), failed))
+    records = list(engine.map(once_deadly_run, make_cells(2), failed))
     assert [(record.cell.seed, record.status) for record in records] == [(0, "ok"), (1, "ok")]
     assert os.getpid() not in {record.extras["process"] for record in records}
 
 
 def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_path: Path) -> None:
-    (cell,) = cells(1)
+    cell = make_cell()
     submitter = (
         "import json, os, signal, sys; from pathlib import Path\n"
         "from fedsub.benchmark.execution.leases import Leases, holder\n"
@@ -198,7 +190,7 @@ def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_p
 
 
 def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
-    (cell,) = cells(1)
+    cell = make_cell()
     with Leases(tmp_path) as others:
         others.claim(cell.key)
         with pytest.raises(UserError, match="another process is running this cell"):
@@ -207,7 +199,8 @@ def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
 
 def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:
     """Slurm takes whole minutes, and no infinite time."""
-    asked = [SlurmEngine(tmp_path, timeout=timeout)._needs(cells(1), 1) for timeout in (None, math.inf, 61.0)]
+    engines = [SlurmEngine(tmp_path, timeout=timeout) for timeout in (None, math.inf, 61.0)]
+    asked = [engine._needs(make_cells(1), 1) for engine in engines]
     assert [needs["timeout_min"] for needs in asked] == [24 * 60, 24 * 60, 2]
 
 
@@ -216,7 +209,7 @@ def test_a_parameter_that_slurm_does_not_know_is_one_sentence(tmp_path: Path) ->
     path.write_text("slurm_partitoin: gpu\n")
     engine = SlurmEngine(tmp_path, config=read_config(path), cluster="debug")
     with pytest.raises(UserError, match=r"partitoin.*--slurm-config"):
-        list(engine.map(quick_run, cells(1), failed))
+        list(engine.map(quick_run, make_cells(1), failed))
 
 
 @pytest.mark.parametrize("content", ["- a\n", "a: [\n", "", "1: 2\n"])

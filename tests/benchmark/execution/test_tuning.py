@@ -108,6 +108,23 @@ def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path)
     assert standing.seconds == pytest.approx(11 / 3, abs=1e-3)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_without_a_finished_second_rung_the_first_chooses(tmp_path: Path, fails: bool) -> None:
+    # Four trials of a third of a second, then one run of a second: one of the two draws.
+    work = Work(
+        broken=lambda cell: (
+            fails and cell.schedule.rounds == ROUNDS and 0.02 < cell.schedule.learning_rate < 0.03
+        )
+    )
+    standing = _tune(_request(tmp_path), work, trials=6, cap=2.3)
+    assert (len(standing.short), standing.full) == (4, {})
+    assert [standing.search.trials[number].schedule.learning_rate for number in standing.promoted] == [
+        pytest.approx(0.0211, abs=1e-4),
+        0.01,
+    ]
+    assert standing.chosen == standing.promoted[int(fails)]
+
+
 def test_a_sampler_learns_from_the_scores_and_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     def search(folder: Path, work: Work) -> list[float]:
         request = replace(_request(folder, settings=("hidden=8",)), trials=30, cap=0)

@@ -64,6 +64,39 @@ def test_a_bundle_is_verified_where_nothing_else_is(study: Path, capsys: pytest.
     sys.modules.pop("beside", None)
 
 
+METRIC = """
+from fedsub.methods.tasks.metrics import Score, metric
+
+
+@metric(task="node-classification")
+def share_right(output, items):
+    return Score(items.right(output) / items.count, items.count)
+"""
+
+
+def test_a_bundle_holds_the_metrics_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    Path("share_right.py").write_text(METRIC)
+    grid = TABLE.replace('"./rings"', '"community[nodes=200]"').replace('"./mine.py", ', "")
+    Path("table.toml").write_text('metrics = ["accuracy", "./share_right.py"]' + grid)
+    assert main(parse(["--table", "table.toml", "--engine", "in-process", "--trust"])) == 0
+    bundle = ["bundle", str(tmp_path / "study.zip"), "--table", "table.toml"]
+    assert main(parse(bundle)) == 0
+    monkeypatch.chdir(tmp_path)
+    home.rename(tmp_path / "away")
+    verify = ["verify", "study.zip", "--engine", "in-process", "--trust"]
+    assert main(parse(verify)) == 0
+    assert "1 records run again: no differences" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path / "away")
+    Path("share_right.py").write_text(METRIC.replace("/ items", "/ 2 / items"))
+    assert main(parse(bundle)) == 0
+    assert "they have changed since the run" in capsys.readouterr().err
+
+
 def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.zip"
     with ZipFile(study) as archive, ZipFile(other, "w") as changed:
@@ -123,23 +156,3 @@ def test_what_is_no_bundle_or_too_large_is_one_sentence(
     monkeypatch.setattr(bundle, "LARGEST", 999)
     with pytest.raises(UserError, match="holds more than"):
         unpack(path, tmp_path / "folder")
-
-
-def test_a_bundle_holds_the_metrics_of_its_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path / "home")
-    Path("score.py").write_text(
-        "from fedsub.methods.tasks.metrics import Score, metric\n@metric()\ndef score(output, items):\n"
-        "    return Score(items.count / (items.count + 1), items.count)\n"
-    )
-    table = TABLE.replace("./rings", "community[nodes=60]")
-    Path("table.toml").write_text(f"metrics = ['accuracy', './score.py']\n{table}")
-    run = ["--table", "table.toml", "--engine", "in-process", "--trust", "--method", "local"]
-    assert main(parse(run)) == 0
-    assert main(parse(["bundle", "../study.zip", "--table", "table.toml"])) == 0
-    monkeypatch.chdir(tmp_path)
-    shutil.rmtree("home")
-    assert main(parse(["verify", "study.zip", "--engine", "in-process", "--trust"])) == 0
-    assert "1 records run again: no differences" in capsys.readouterr().err

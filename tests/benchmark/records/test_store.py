@@ -2,6 +2,7 @@ import errno
 import json
 import os
 from contextlib import suppress
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -158,17 +159,13 @@ def test_a_tail_torn_at_any_byte_costs_only_its_record(
     store.path.write_bytes(content[:cut])
     again = Store(folder, "cora")
     # A line that lacks only its line end is whole; the first three hold what all share.
-    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[3:])
+    ends = accumulate(map(len, content.splitlines(keepends=True)))
+    whole = sum(cut >= end - 1 for end in [*ends][3:])
     assert [item.cell.seed for item in again.records()] == list(range(whole))
     assert store.append(record(9))
     final = Store(folder, "cora")
     assert [item.cell.seed for item in final.records()] == [*range(whole), 9]
     assert final.unreadable == []
-
-
-def prefixes(content: bytes) -> list[list[bytes]]:
-    lines = content.splitlines(keepends=True)
-    return [lines[: count + 1] for count in range(len(lines))]
 
 
 json_values = st.recursive(

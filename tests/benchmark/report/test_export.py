@@ -18,7 +18,6 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.export import as_text, export
 from fedsub.benchmark.spec.plan import versions_of
-from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
 
 SCORES: dict[str, dict[str, list[float]]] = {
@@ -136,17 +135,22 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
 
 
-@pytest.mark.parametrize(
-    ("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100)), ("selection", ("last", "per-client"))]
-)
-def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, int], tmp_path: Path) -> None:
-    """Even if each method was run with one value only, so that its own rows do not differ."""
+def fedavg_and_local(name: str, values: tuple[Any, Any]) -> Results:
+    """FedAvg with one value of a setting, and Local, ten points better, with the other."""
     records = [
         make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
         for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
         for seed in range(3)
     ]
-    results = Results(tuple(records))
+    return Results(tuple(records))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100)), ("selection", ("last", "per-client"))]
+)
+def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[Any, Any]) -> None:
+    """Even if each method was run with one value only, so that its own rows do not differ."""
+    results = fedavg_and_local(name, values)
     table = make_table(results)
     assert table.levels == ("method", name)
     assert table.figures["bold"].all()
@@ -164,12 +168,7 @@ def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, 
     ],
 )
 def test_what_belongs_to_a_method_does_not_keep_it_from_competing(name: str, values: tuple[Any, Any]) -> None:
-    tuned = [
-        make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
-        for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
-        for seed in range(3)
-    ]
-    assert make_table(Results(tuple(tuned))).figures["bold"].tolist() == [False, True]
+    assert make_table(fedavg_and_local(name, values)).figures["bold"].tolist() == [False, True]
 
 
 def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: Path) -> None:
@@ -304,5 +303,3 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert drawn.read_bytes().startswith(b"%PDF")
     assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
     assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
-    with pytest.raises(UserError, match="unknown column 'mehtod'"):
-        make_table(some_results(), rows="mehtod")

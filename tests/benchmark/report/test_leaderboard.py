@@ -102,6 +102,41 @@ def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> 
     assert "| Local · rounds=5, kernel=dgl |" in page_of(protocol, records)
 
 
+def test_runs_with_options_that_their_table_no_longer_sets_stand_apart(tmp_path: Path) -> None:
+    records = []
+    path = tmp_path / "own.toml"
+    for options, score in (("mu = 0.3", 70.0), ("", 75.0)):
+        path.write_text(
+            "extends = 'default'\n[grid]\nmethod = 'fedprox'\n"
+            f"[[override]]\nwhen = {{method = 'fedprox'}}\noptions = {{{options}}}\n"
+        )
+        plan = make_plan(parse(["--table", str(path), "--seeds", "1"]).request)
+        records += [make_record(cell, score) for cell in plan.cells]
+    page = page_of(load_protocol(str(path)), records)
+    assert "| FedProx · mu=0.3 | 70.00 |" in page
+    assert "| FedProx | 75.00 |" in page
+
+
+@pytest.mark.parametrize(
+    "setting", ["split='./mine.py'", "split='file[path=roles.npz]'", "selection_metric='./mine.py'"]
+)
+def test_a_table_s_own_file_is_no_deviation(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from fedsub.datasets.splits.ratio import split\n"
+        "from fedsub.methods.tasks.metrics import metric\n"
+        "mine = metric(task='node-classification')(lambda output, items: None)\n"
+    )
+    (tmp_path / "roles.npz").touch()
+    (tmp_path / "own.toml").write_text(f"extends = 'default'\n[settings]\n{setting}\n")
+    asked = parse(["--table", "own.toml", "--method", "fedavg", "--seeds", "1"]).request
+    (cell,) = make_plan(asked).cells
+    (row,) = make_rows(load_protocol("own.toml"), [make_record(cell, 70.0)])
+    assert row.deviations == ""
+
+
 def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, tmp_path: Path) -> None:
     records = table_records()
     (tmp_path / "notes").mkdir()
@@ -171,21 +206,13 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])
     there = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
     here = [
-        make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
-        for seed in range(2)
-    ]
-    by_client = {"test": [10.0, 20.0, None, 90.0]}
-    here = [
-        replace(
-            record,
-            outcome=replace(
-                record.result,
-                metrics={**record.metrics, "minority_accuracy": 5.0},
-                by_client=by_client,
-                partition_statistics={"label_distance": 1.5},
-            ),
+        make_record(
+            current_cell(seed=seed, label="fedavg", partition="random"),
+            metrics={"accuracy": 45.0 + 3 * seed, "minority_accuracy": 5.0},
+            by_client={"test": [10.0, 20.0, None, 90.0]},
+            partition_statistics={"label_distance": 1.5},
         )
-        for record in here
+        for seed in range(2)
     ]
     first, second = make_rows(protocol, [*there, *here])
     assert set(first.scores) == {"accuracy"}

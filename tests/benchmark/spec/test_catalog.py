@@ -15,6 +15,7 @@ from fedsub.benchmark.spec import catalog
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 LATE = ("torch", "dgl", "scipy", "matplotlib", "pandas")
 COMMAND = f"""
 import sys
@@ -23,11 +24,6 @@ from fedsub.benchmark.cli.commands import main
 code = main(parse(sys.argv[1:]))
 print(code, *(name for name in {LATE} if name in sys.modules), file=sys.stderr)
 """
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("arguments", [("--table", "fedpub-2", "--dry-run"), ("list",), ("list", "fedavg")])
@@ -42,7 +38,8 @@ def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
 
 
 def test_a_finished_table_is_shown_without_torch(tmp_path: Path) -> None:
-    arguments = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--results", str(tmp_path))
+    local = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--engine", "in-process")
+    arguments = (*local, "--results", str(tmp_path))
     # The first asks what is run, the second also what was run.
     assert [main(parse(arguments)) for _ in range(2)] == [0, 0]
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)

@@ -161,9 +161,7 @@ def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
     write_method(Path("mine.py"), "version = 1", "# As it was.")
     assert attempt(cell).status == "ok"
     write_method(Path("mine.py"), "version = 2")
-    error = attempt(cell).error
-    assert error is not None
-    assert "mine.py has changed since the cells were planned" in error
+    assert "mine.py has changed since the cells were planned" in (attempt(cell).error or "")
 
 
 def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,21 +174,6 @@ def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pyte
     monkeypatch.setattr(sources, "edited", lambda: {"fedavg.py": b"step = 2"})
     # FedProx extends FedAvg, Local does not.
     assert [name for name, key in keys().items() if key != before[name]] == ["fedavg", "fedprox"]
-
-
-@pytest.mark.parametrize("names", ["metrics = ['./score.py']{}", "{}selection_metric = './score.py'"])
-def test_an_edited_metric_makes_other_cells(names: str, write: Callable[[str], tuple[str, ...]]) -> None:
-    Path("table.toml").write_text(names.format(TABLE))
-
-    def key(body: str) -> str:
-        Path("score.py").write_text(
-            "from fedsub.methods.tasks.metrics import metric\n@metric()\ndef score(output, items):\n"
-            f"    return {body}\n"
-        )
-        request = parse(["--table", "table.toml", "--method", "fedavg"]).request
-        return make_plan(request).cells[0].key
-
-    assert key("1  # A comment.") == key("1") != key("2")
 
 
 def test_a_graph_in_a_folder_called_like_one_of_the_benchmark_is_another(

@@ -242,6 +242,16 @@ def test_metrics_that_a_protocol_names_besides_the_tasks_own_are_in_the_cells(
     assert linked.further_metrics == ()
 
 
+def test_two_metrics_of_one_name_are_refused(tmp_path: Path) -> None:
+    tables = []
+    for number, name in enumerate(("one/found.py", "two/found.py", "macro_f1.py")):
+        tables.append(str(tmp_path / f"table{number}.toml"))
+        Path(tables[-1]).write_text(f'metrics = ["accuracy", "./{name}"]{TOY}')
+    for asked in (tables[:2], tables[2:]):
+        with pytest.raises(UserError, match="there is another metric"):
+            cells("--table", *asked)
+
+
 def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("theirs", "no_such_package:Theirs", registry.GROUP)
     found = {registry.GROUP: [point]}

@@ -38,11 +38,13 @@ def test_a_protocol_that_extends_another_says_only_what_differs(tmp_path: Path) 
 
 def test_a_setting_of_a_table_replaces_overrides_of_its_base(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('extends = "fedpub-2"\n[settings]\nfeatures = "row-normalised"')
+    path.write_text('extends = "fedpub-2"\nseeds = 4\n[settings]\nfeatures = "row-normalised"')
     point = {"partition": "metis", "clients": 5, "method": "fedpub", "backbone": "gcn"}
     base, mine = load_protocol("fedpub-2"), load_protocol(str(path))
     assert base.settings_for(dataset="ogbn_arxiv", **point)["features"] == "raw"
     assert mine.settings_for(dataset="ogbn_arxiv", **point)["features"] == "row-normalised"
+    once = {**point, "dataset": "amazon_photo", "method": "central"}
+    assert (base.seeds_for(**once), mine.seeds_for(**once)) == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,12 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
         ({"seeds": 0}, "'seeds' must be at least 1"),
         ({"grid": {**GRID, "clients": []}}, "'clients' must list at least one value"),
         ({"published": [{"method": {"fedavg": {"clients": "5"}}}]}, "fedavg. lacks method"),
+        ({"override": [{"when": {"backbone": "sgc"}, "grid": {"clients": 7}}]}, "cannot change clients so"),
+        (
+            {"override": [{"when": {"method": "local"}, "grid": {"method": "central"}}]},
+            "change method so",
+        ),
+        ({"override": [{"grid": {"dataset": "cora"}}]}, "cannot change dataset so"),
         ({"published": [{"runs": 0}]}, "'runs' must be at least 1, not 0"),
     ],
 )

@@ -57,7 +57,8 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
 def test_a_requested_attribute_counts_the_clients_of_the_graph_that_the_table_keeps(
     data_directory: Path,
 ) -> None:
-    scheme = "attribute[key=library]"
+    # An option with spaces means the same.
+    scheme = "attribute[key= library]"
     request = Request(table=(str(ARENA),), dataset=("libraries",), partition=(scheme,), method=("local",))
     assert {cell.clients for cell in make_plan(request).cells} == {3}
 

@@ -1,14 +1,18 @@
 """A worker that times nothing: run as `python -m tests.benchmark.studies.fake_worker FD`.
 
-The task's `algorithm` says how it behaves: `fine`, `fails`, `dies`, `sleeps`, `litters` (leaves a temporary
-file and answers its path), or `writes:FILE` (appends a line to a file for every command).
+The task's `algorithm` says how it behaves: `fine`, `fails`, `dies`, `sleeps`, or `writes:FILE` (appends a
+line to a file for every command).
 """
 
 import os
 import sys
-import tempfile
 import time
+from types import SimpleNamespace
 from typing import Any
+
+if __name__ == "__main__":
+    # The import of torch takes longer than all else, and nothing here computes with it.
+    sys.modules["torch"] = SimpleNamespace(set_num_threads=abs, manual_seed=abs)  # type: ignore[assignment]
 
 from fedsub.benchmark.studies.handover import Run, serve
 
@@ -27,8 +31,6 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
             raise ValueError("not\n  like this")
         if behaviour == "sleeps":
             time.sleep(60)
-        if behaviour == "litters":
-            return {"left": tempfile.mkstemp()[1]}
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
                 file.write(f"{command['rounds']}\n")

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from fedsub.benchmark.studies.peers import compare as comparing
 from fedsub.benchmark.studies.peers.compare import (
     PAIRINGS,
     SCHEDULE,
-    Limits,
     Measurements,
     PeerCell,
     Timing,
@@ -33,10 +31,11 @@ from fedsub.benchmark.studies.peers.openfgl_worker import Clients
 from fedsub.benchmark.studies.worker import Worker
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
+from tests.benchmark.fakes import wait_until
 from tests.methods.federations import small_federation
 
 FAKE = "tests.benchmark.studies.fake_worker"
-LIMITS = Limits(pairs=3, block=1.0, most_rounds=4, answer=30)
+PAIRS = 3
 
 
 def cell(behaviour: str) -> PeerCell:
@@ -47,6 +46,7 @@ def cell(behaviour: str) -> PeerCell:
 def _played_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "OURS", FAKE)
     monkeypatch.setattr(comparing, "PEER", FAKE)
+    monkeypatch.setattr(comparing, "BLOCK", 1.0)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.method)
@@ -57,14 +57,14 @@ def test_our_methods_take_the_peers_options_and_network(pairing: Any) -> None:
 
 def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -> None:
     log = tmp_path / "blocks"
-    record = compare(cell(f"writes:{log}"), Path(sys.executable), LIMITS)
+    record = compare(cell(f"writes:{log}"), Path(sys.executable), PAIRS)
     assert record["status"] == "ok"
     # Half a second a round: two rounds of warm-up, then two rounds a block.
     warm_up = ["1", "1", "2", "2"]
-    assert log.read_text().splitlines() == warm_up + ["2"] * 2 * LIMITS.pairs
+    assert log.read_text().splitlines() == warm_up + ["2"] * 2 * PAIRS
     assert record["phases"]["round"]["rounds"] == 2
     timing = msgspec.convert({**record, "key": "", "made": {"cpu": "", "machine": ""}}, Timing)
-    assert timing.ratios == [1.0] * LIMITS.pairs
+    assert timing.ratios == [1.0] * PAIRS
     low, mean, high = geometric_mean([2.0, 8.0, 4.0])
     assert low < mean < high
     assert mean == pytest.approx(4.0)
@@ -78,10 +78,9 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
         ("sleeps", "no answer within 2 s"),
     ],
 )
-def test_failures_are_told_in_one_line(behaviour: str, error: str) -> None:
-    record = compare(
-        cell(behaviour), Path(sys.executable), replace(LIMITS, answer=2.0 if behaviour == "sleeps" else 30)
-    )
+def test_failures_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, behaviour: str, error: str) -> None:
+    monkeypatch.setattr(comparing, "ANSWER", 2.0 if behaviour == "sleeps" else 30.0)
+    record = compare(cell(behaviour), Path(sys.executable), PAIRS)
     assert (record["status"], record["error"]) == ("ours failed", error)
 
 
@@ -93,7 +92,7 @@ def test_a_peer_that_read_something_else_is_refused(monkeypatch: pytest.MonkeyPa
         return {**answer, "counts": {"nodes": 7}} if self.name == "peer" and "counts" in answer else answer
 
     monkeypatch.setattr(Worker, "ask", lie)
-    record = compare(cell("fine"), Path(sys.executable), LIMITS)
+    record = compare(cell("fine"), Path(sys.executable), PAIRS)
     assert record["status"] == "peer failed"
     assert "read {'nodes': 7}" in record["error"]
 
@@ -127,10 +126,7 @@ def test_a_worker_whose_other_end_is_killed_ends_in_the_middle_of_its_work() -> 
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(worker := int(done.stdout)):
-        assert time.monotonic() < deadline, worker
-        time.sleep(0.05)
+    wait_until(lambda: not psutil.pid_exists(int(done.stdout)), 20)
 
 
 def test_the_peer_reads_the_clients_that_were_written(

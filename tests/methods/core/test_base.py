@@ -7,20 +7,18 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import DivergedError, end_round, train
 from fedsub.methods.fedavg import FedAvg
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 
 FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")
+NETWORK = Architecture(hidden=(4,))
 
 
-def built(seed: int = 0, weighting: str = "uniform") -> FederatedMethod:
-    setting = make_setting(FEDERATION, Architecture(hidden=(4,)), Schedule(weighting=weighting), seed)
-    method = registry.create("fedavg", {}, setting)
+def built(seed: int = 0) -> FederatedMethod:
+    method: FederatedMethod = make_method("fedavg", {}, FEDERATION, NETWORK, seed=seed)
     method.build()
     return method
 
@@ -85,6 +83,5 @@ def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.Monke
         return honest(self) * torch.nan
 
     monkeypatch.setattr(FedAvg, "predict", broken)
-    setting = make_setting(FEDERATION, Architecture(hidden=(4,)), Schedule(rounds=1))
     with pytest.raises(DivergedError, match="predictions contain NaN in round 1"):
-        train(registry.create("fedavg", {}, setting))
+        train(make_method("fedavg", {}, FEDERATION, NETWORK, Schedule(rounds=1)))

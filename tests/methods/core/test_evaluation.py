@@ -8,10 +8,9 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.federations import community_federation
+from tests.methods.federations import community_federation, make_method
 from tests.methods.loops import Clients
 from tests.methods.rounding import assert_agree
 
@@ -53,14 +52,11 @@ def test_dropout_in_evaluation_is_drawn_anew_and_right_on_average():
 )
 def test_what_evaluation_does_besides_does_not_hang_on_dropout(name: str, options: dict[str, Any]) -> None:
     """With dropout 0 it makes no difference whether dropout stays on."""
-    info = registry.describe(name)
-    architecture = Architecture(info.backbones[0], hidden=(8, 8), dropout=0.0)
+    architecture = Architecture(registry.describe(name).backbones[0], hidden=(8, 8), dropout=0.0)
     federation = community_federation(nodes=60)
     predicted = []
     for schedule in (SCHEDULE, replace(SCHEDULE, evaluate_dropout=True)):
-        method = registry.create(
-            name, options, make_setting(federation, architecture, schedule, merged=info.merged)
-        )
+        method = make_method(name, options, federation, architecture, schedule)
         train(method)
         predicted.append(method.predict())
     assert_agree(*predicted)

@@ -3,25 +3,19 @@
 import pytest
 import torch
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.evaluation import neighbours, predict_by
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.oracle import client_parts, forward
 from tests.methods.rounding import assert_agree
 
 
-def create(name: str, clients: int = 4, **schedule: object):
-    setting = make_setting(
-        small_federation(clients=clients, nodes=30 * clients),
-        Architecture(hidden=(8, 6), dropout=0.0),
-        Schedule(rounds=3, learning_rate=0.05, **schedule),  # type: ignore[arg-type]
-        seed=1,
-    )
-    return registry.create(name, {}, setting)
+def create(name: str, **schedule: object):
+    network = Architecture(hidden=(8, 6), dropout=0.0)
+    given = Schedule(rounds=3, learning_rate=0.05, **schedule)  # type: ignore[arg-type]
+    return make_method(name, {}, small_federation(clients=4, nodes=120), network, given, seed=1)
 
 
 def test_the_neighbour_misses_most_edges():

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
-from fedsub.methods.core.base import Schedule
-from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.base import FederatedMethod, Schedule
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.federations import community_federation
+from tests.methods.federations import community_federation, make_method
 
 FEDERATION = community_federation(nodes=60)
 QUICK: dict[str, dict[str, Any]] = {
@@ -44,9 +43,7 @@ def test_further_parts_of_a_network_train_or_are_refused(name: str, further: dic
 
 
 def _outputs(name: str, backbone: str, further: dict[str, Any]) -> Tensor:
-    merged = registry.describe(name).merged
     network = Architecture(backbone, (8, 8), **further)
-    setting = make_setting(FEDERATION, network, Schedule(rounds=1), merged=merged)
-    method = registry.create(name, QUICK.get(name, {}), setting)
+    method: FederatedMethod = make_method(name, QUICK.get(name), FEDERATION, network, Schedule(rounds=1))
     train(method)
     return method.predict()

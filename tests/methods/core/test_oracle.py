@@ -1,13 +1,13 @@
 """The stacked program equals a plain loop over clients."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.loops import train_by_loop
 from tests.methods.second_device import DEVICES, on_device
 
@@ -30,14 +30,14 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, backbone, sparse, 
     federation = small_federation(clients=4, nodes=80, features=40, sparse=sparse)
     architecture = Architecture(backbone=backbone, hidden=(16, 8), dropout=0.0)
     with on_device(device) as place:
-        setting = make_setting(federation, architecture, SCHEDULE, seed=3, kernel=kernel, device=place)
-        stacked = registry.create(method, {}, setting)
+        given: tuple[Any, ...] = (method, {}, federation, architecture, SCHEDULE, 3)
+        stacked = make_method(*given, kernel=kernel, device=place)
         stacked.build()
         start = {name: value[0].detach().cpu().clone() for name, value in stacked.parameters.items()}
         shared = [] if method == "local" else stacked.shared()
         weights = stacked.weights.cpu()
 
-        fresh = registry.create(method, {}, setting)
+        fresh = make_method(*given, kernel=kernel, device=place)
         train(fresh)
         found = {name: value.detach().cpu() for name, value in fresh.parameters.items()}
 
@@ -52,8 +52,7 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, backbone, sparse, 
 def test_central_scores_each_client_on_the_whole_graph():
     federation = small_federation(clients=3)
     architecture = Architecture(hidden=(8,), dropout=0.0)
-    setting = make_setting(federation, architecture, Schedule(rounds=2), merged=True)
-    method = registry.create("central", {}, setting)
+    method = make_method("central", {}, federation, architecture, Schedule(rounds=2))
     outcome = train(method)
     assert method.federation.graph.num_edges() == federation.graph.num_edges() + federation.inter.num_edges()
     right = method.predict().argmax(1) == federation.labels

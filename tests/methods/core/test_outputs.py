@@ -7,10 +7,9 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
-from tests.methods.federations import community_federation
+from tests.methods.federations import community_federation, make_method
 from tests.methods.rounding import agree
 from tests.methods.variants import CASES
 
@@ -20,10 +19,7 @@ SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.02)
 def built(name: str, options: dict[str, Any], outputs: str) -> FederatedMethod:
     network = Architecture(registry.describe(name).backbones[0], (8, 8), dropout=0.0, outputs=outputs)
     federation = community_federation(clients=4, nodes=100)
-    merged = registry.describe(name).merged
-    method = registry.create(
-        name, options, make_setting(federation, network, SCHEDULE, seed=1, merged=merged)
-    )
+    method: FederatedMethod = make_method(name, options, federation, network, SCHEDULE, seed=1)
     method.build()
     begin_round(method, 1)
     return method

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.steps import Attendance, weights_among
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method
 
 NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
 
@@ -89,14 +87,12 @@ def test_ten_seeds_draw_ten_attendances() -> None:
     ],
 )
 def test_a_federation_without_its_clients_is_refused(changes: dict[str, Any], words: str) -> None:
-    setting = make_setting(small_federation(clients=3), NETWORK, Schedule(rounds=2, **changes))
     with pytest.raises(UserError, match=words):
-        registry.create("fedavg", {}, setting).build()
+        make_method("fedavg", {}, None, NETWORK, Schedule(rounds=2, **changes)).build()
 
 
 def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
-    setting = make_setting(small_federation(clients=3), NETWORK, Schedule(rounds=2, participation=0.9))
-    method = registry.create("fedavg", {}, setting)
+    method = make_method("fedavg", {}, None, NETWORK, Schedule(rounds=2, participation=0.9))
     method.build()
     method.shares = torch.tensor([1.0, 0.0, 0.0])
     assert weights_among(method.shares, torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method
 
 ONLY_PARAMETERS = "ignores: set evaluate=local"
 
@@ -40,4 +38,4 @@ def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, A
     network = Architecture(**{key: value for key, value in settings.items() if key in of_network})
     schedule = Schedule(**{key: value for key, value in settings.items() if key not in {*of_network, "task"}})
     with pytest.raises(UserError, match=words):
-        train(registry.create(name, options, make_setting(small_federation(), network, schedule, task=task)))
+        train(make_method(name, options, None, network, schedule, task=task))

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method
 from tests.methods.rounding import assert_agree
 
 NETWORKS = [
@@ -64,8 +63,7 @@ def trained(
 ) -> tuple[Outcome, Tensor]:
     given = {"rounds": 3, "local_epochs": 2, **settings}
     task = given.pop("task", "node-classification")
-    setting = make_setting(small_federation(3), network, Schedule(**given), seed=1, task=task)
-    method = registry.create(name, options, setting)
+    method = make_method(name, options, None, network, Schedule(**given), seed=1, task=task)
     return train(method), method.predict()
 
 

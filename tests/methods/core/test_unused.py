@@ -9,9 +9,8 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method
 from tests.methods.rounding import assert_agree
 
 STRUCT: dict[str, Any] = {
@@ -67,17 +66,15 @@ def another(value: Any, hint: Any) -> Any:
 def predicted(name: str, backbone: str, options: dict[str, Any]) -> tuple[torch.Tensor, dict[str, float]]:
     architecture = Architecture(backbone, (8, 8), dropout=0.0)
     schedule = Schedule(rounds=3, local_epochs=2)
-    setting = make_setting(small_federation(clients=3), architecture, schedule, seed=1)
-    method = registry.create(name, options, setting)
+    method = make_method(name, options, None, architecture, schedule, seed=1)
     outcome = train(method)
     return method.predict(), dict(outcome.bytes)
 
 
 @pytest.mark.parametrize(("name", "backbone", "options"), CASES)
 def test_what_is_unused_changes_neither_result_nor_traffic(
-    name: str, backbone: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, backbone: str, options: dict[str, Any], own_cache: Path
 ) -> None:
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
     made = registry.make_options(name, options)
     hints = typing.get_type_hints(type(made))
     expected = predicted(name, backbone, options)

@@ -9,20 +9,18 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import end_round, serve, start_round, train
 from fedsub.methods.core.uplink import Compression, Draws, Uplink, epsilon, largest, privatised, quantised
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method
 from tests.methods.rounding import agree
 
 PLAIN = Schedule(rounds=3, local_epochs=2)
 NETWORK = Architecture(hidden=(8,), dropout=0.0)
 
 
-def method_of(name: str, schedule: Schedule) -> FederatedMethod:
-    return registry.create(name, {}, make_setting(small_federation(clients=3), NETWORK, schedule))
+def method_of(name: str, schedule: Schedule) -> Any:
+    return make_method(name, {}, None, NETWORK, schedule)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -192,9 +190,9 @@ def test_every_draw_is_new_and_a_client_draws_what_it_would_beside_the_others() 
         for each in (together, alone):
             each.begin(number)
         for _ in range(2):
-            drawn.append(together.normal(torch.zeros(4, 5)))
-            assert torch.equal(alone.normal(torch.zeros(1, 5)), drawn[-1][2:3])
-    drawn += [secret.normal(torch.zeros(4, 5)) for _ in range(2)]
+            drawn.append(together.draw("standard_normal", torch.zeros(4, 5)))
+            assert torch.equal(alone.draw("standard_normal", torch.zeros(1, 5)), drawn[-1][2:3])
+    drawn += [secret.draw("standard_normal", torch.zeros(4, 5)) for _ in range(2)]
     assert len({each.numpy().tobytes() for each in drawn}) == len(drawn)
 
 
@@ -242,8 +240,6 @@ def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(name: st
 
 @pytest.mark.parametrize("name", ["local", "central"])
 def test_a_method_that_sends_nothing_is_refused_before_it_trains(name: str) -> None:
-    merged = registry.describe(name).merged
     schedule = replace(PLAIN, privacy_clip=1.0, privacy_noise=1.0)
-    setting = make_setting(small_federation(clients=3), NETWORK, schedule, merged=merged)
     with pytest.raises(UserError, match="as FedAvg does: leave it out"):
-        registry.create(name, {}, setting).build()
+        method_of(name, schedule).build()

@@ -1,7 +1,6 @@
 """FedCog's propagation is the whole graph's; LNNC removes the leak condition."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,29 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets.federation import Federation, federate
-from fedsub.datasets.graph import Dataset, as_scipy, build_dataset
-from fedsub.datasets.partition import partition
-from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy, build_dataset
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.channel import size_of
-from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, couple, exposed
 from fedsub.methods.fedcog.features import FeaturePropagation
-from tests.methods.federations import SPLIT, small_federation
+from tests.methods.federations import divided, make_method, small_federation
 
-
-def setting(federation: Federation, backbone: str = "sgc", merged: bool = False, **schedule: Any) -> Setting:
-    values: dict[str, Any] = {
-        "rounds": 3,
-        "learning_rate": 0.5,
-        "optimiser": "sgd",
-        "averaging": "pooled",
-    } | schedule
-    architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.0)
-    return make_setting(federation, architecture, Schedule(**values), seed=1, merged=merged)
+SCHEDULE = Schedule(rounds=3, learning_rate=0.5, optimiser="sgd", averaging="pooled")
+NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
 
 
 def whole_graph(federation: Federation, exponent: float = 0.5) -> np.ndarray:
@@ -46,12 +33,6 @@ def whole_graph(federation: Federation, exponent: float = 0.5) -> np.ndarray:
     degree = adjacency.sum(axis=1) + 1
     matrix = degree[:, None] ** -exponent * (adjacency + np.eye(len(nodes))) * degree ** (exponent - 1)
     return (matrix / np.bincount(row))[row][:, row]
-
-
-def federation_of(dataset: Dataset, scheme: str, clients: int, seed: int = 0) -> Federation:
-    parts = partition(dataset, scheme, clients, seed)
-    split = make_split(dataset.labels.numpy(), parts, SPLIT, seed, dataset.classes)
-    return federate(dataset, parts, split)
 
 
 @settings(max_examples=40)
@@ -69,7 +50,7 @@ def test_any_graph_and_any_partition(
     ends = generator.integers(0, nodes, (2, 2 * nodes))
     features = generator.normal(size=(nodes, 3)).astype(np.float32)
     dataset = build_dataset("any", ends[0], ends[1], features, generator.integers(0, 2, nodes), 2)
-    federation = federation_of(dataset, scheme, min(clients, nodes) if scheme == "random" else 5)
+    federation = divided(dataset, min(clients, nodes) if scheme == "random" else 5, scheme)
     joined = [connect(federation, isolated=True).federation] if scheme == "random" else []
     for case in (federation, *joined):
         coupled = CoupledConvolution(couple(case), exponent)(case.features)
@@ -104,9 +85,9 @@ def test_without_lnnc_one_step_a_round_is_central_training(
     federation = small_federation(clients=5, nodes=80, sparse=sparse)
     outputs = []
     for name, options in (("central", {}), ("fedcog", {"lnnc": False})):
-        chosen = setting(federation, backbone, name == "central", evaluate="received")
-        method = registry.create(
-            name, options, replace(chosen, architecture=replace(chosen.architecture, input_norm=input_norm))
+        network = replace(NETWORK, backbone=backbone, input_norm=input_norm)
+        method = make_method(
+            name, options, federation, network, replace(SCHEDULE, evaluate="received"), seed=1
         )
         train(method)
         outputs.append(method.predict())
@@ -114,7 +95,9 @@ def test_without_lnnc_one_step_a_round_is_central_training(
 
 
 def test_propagation_is_reported_beside_a_rounds_updates() -> None:
-    outcome = train(registry.create("fedcog", {"hops": 1}, setting(small_federation(clients=4))))
+    network = replace(NETWORK, backbone="sgc")
+    method = make_method("fedcog", {"hops": 1}, small_federation(clients=4), network, SCHEDULE, seed=1)
+    outcome = train(method)
     extras, mebi = outcome.extras, 2**20
     assert extras["propagation_mb"] == pytest.approx(outcome.bytes["once"] / mebi)
     assert extras["update_mb"] == pytest.approx((outcome.bytes["up"] + outcome.bytes["down"]) / mebi)
@@ -128,7 +111,7 @@ def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.Monk
     matrix = sp.random(200, 600, 0.005, format="csr", dtype=np.float32, random_state=1)
     ends = generator.integers(0, 200, (2, 300))
     dataset = build_dataset("wide", ends[0], ends[1], matrix, np.arange(200) % 3)
-    federation = federation_of(dataset, "random", 6)
+    federation = divided(dataset, 6, "random")
     convolution = CoupledConvolution(couple(federation))
     sparse, dense = FeaturePropagation(convolution), FeaturePropagation(convolution)
     x = as_scipy(federation.features)

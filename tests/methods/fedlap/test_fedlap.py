@@ -3,37 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fedsub.datasets.federation import federate
-from fedsub.datasets.partition import partition
-from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedlap import LEARNED, FedLap
 from fedsub.methods.fedsgd import FedSGD
-from tests.methods.federations import community_federation, small_dataset
+from tests.methods.federations import community_federation, make_method, overlapping_federation
 from tests.methods.rounding import assert_agree
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.02, weight_decay=1e-3, weighting="nodes")
 SMALL = {"structure_width": 8, "structure_hidden": "7", "feature_hidden": "9"}
 
 
-def create(
-    name, federation=None, schedule=SCHEDULE, backbone="gcn", dropout=0.0, outputs="logits", **options
-) -> Any:
-    architecture = Architecture(backbone, (8, 6), dropout=dropout, outputs=outputs)
-    setting = make_setting(federation or community_federation(), architecture, schedule, seed=2)
-    return registry.create(name, options, setting)
-
-
-def built(name, federation=None, **options) -> Any:
-    method = create(name, federation, **SMALL | options)
-    method.build()
-    return method
+def create(name, federation=None, schedule=SCHEDULE, dropout=0.0, **options) -> Any:
+    network = Architecture("gcn", (8, 6), dropout=dropout)
+    return make_method(name, options, federation or community_federation(), network, schedule, seed=2)
 
 
 @pytest.mark.parametrize("name", ["fedlap", "fedlap+"])
@@ -41,11 +26,9 @@ def test_without_smoothing_propagation_and_structure_it_is_fedsgd(name, monkeypa
     monkeypatch.setattr(FedLap, "structure", lambda self, dropout: 0.0)
     monkeypatch.setattr(FedSGD, "labelled_outputs_only", False)
     schedule = replace(SCHEDULE, rounds=4)
-    method = create(name, None, schedule, "gcn", 0.5, hops=0, feature_hidden="8+6", smoothing=0.0)
-    setting = make_setting(
-        community_federation(), Architecture("mlp", (8, 6), "linear", 0.5, True), schedule, seed=2
-    )
-    plain = registry.create("fedsgd", {}, setting)
+    method = create(name, None, schedule, 0.5, hops=0, feature_hidden="8+6", smoothing=0.0)
+    mlp = Architecture("mlp", (8, 6), "linear", 0.5, True)
+    plain = make_method("fedsgd", {}, community_federation(), mlp, schedule, seed=2)
     assert_agree(train(method).curve["loss"], train(plain).curve["loss"])
 
 
@@ -54,22 +37,18 @@ def test_more_smoothing_leaves_less_roughness(name):
     schedule = replace(SCHEDULE, rounds=10)
     found = []
     for smoothing in (0.0, 10.0):
-        method = create(name, None, schedule, dropout=0.5, smoothing=smoothing, **SMALL)
+        method = create(name, None, schedule, 0.5, smoothing=smoothing, **SMALL)
         outcome = train(method)
         found.append(float(method.regulariser().detach()))
         assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
     assert found[1] < 0.8 * found[0]
 
 
-def overlapping():
-    dataset = small_dataset(nodes=60)
-    parts = type(partition(dataset, "random", 2, 0))("overlap", (np.arange(40), np.arange(20, 60)))
-    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, "ratio", 0, dataset.classes))
-
-
 def test_overlapping_clients_share_a_nodes_features_and_its_part_of_the_regulariser():
-    method = built("fedlap", overlapping())
+    federation = overlapping_federation()
+    method = create("fedlap", federation, **SMALL)
+    method.build()
     assert method.parameters[LEARNED].shape == (1, 60, 8)
     assert method.position.tolist() == [*range(40), *range(20, 60)]
     assert method.node_weights().tolist() == [1.0] * 60
-    train(create("fedlap+", overlapping(), **SMALL))
+    train(create("fedlap+", federation, **SMALL))

@@ -1,18 +1,17 @@
 """The sum over channels compared with a loop, for some nodes and for all; and the order of masks."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
-from fedsub.methods.fedlit import FedLIT
 from fedsub.methods.fedlit.layers import Layer, channel_sum, draw_order
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.segments import Segments
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 
 SIZES = torch.tensor([5, 0, 3, 8])
 TYPES, INNER, WIDTH = 3, 4, 6
@@ -73,15 +72,12 @@ def test_masks_are_drawn_channel_after_channel_of_each_client() -> None:
         assert layer.drawn[layer.cell[node].tolist()].tolist() == expected[node]
 
 
-def _training(backbone: str, kernel: str = "torch", **options: object) -> FedLIT:
+def _training(backbone: str, kernel: str, depth: int) -> Any:
     """Create FedLIT on few training nodes, so that all layers leave nodes out."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
-    setting = make_setting(
-        federation, Architecture(backbone=backbone), Schedule(rounds=2, local_epochs=2), seed=1, kernel=kernel
-    )
-    method = registry.create("fedlit", {"types": 3, "width": 8, **options}, setting)
-    assert isinstance(method, FedLIT)
-    return method
+    network, schedule = Architecture(backbone=backbone), Schedule(rounds=2, local_epochs=2)
+    own = {"types": 3, "width": 8, "layers": depth}
+    return make_method("fedlit", own, federation, network, schedule, seed=1, kernel=kernel)
 
 
 @pytest.mark.parametrize("kernel", ["torch", "dgl"])
@@ -89,13 +85,12 @@ def _training(backbone: str, kernel: str = "torch", **options: object) -> FedLIT
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 def test_training_computes_what_it_reads_and_no_more(backbone: str, depth: int, kernel: str) -> None:
     """Outputs, gradients and draws equal those of computing all rows with the same masks."""
-    method = _training(backbone, kernel, layers=depth)
+    method = _training(backbone, kernel, depth)
     method.build()
     with torch.no_grad():
         for value in method.parameters.values():
             value.normal_(std=0.5, generator=torch.Generator().manual_seed(len(value.shape)))
     own, read = method.trained, method.task.read
-    assert read is not None
     computed = [layer.segments.rows for layer in own]
     assert computed == sorted(computed, reverse=True)
     assert computed[-1] == len(read) < computed[0] or depth == 1

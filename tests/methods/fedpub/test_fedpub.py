@@ -9,37 +9,28 @@ import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, train
-from fedsub.methods.fedpub import FedPub
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import stack
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 
 ARCHITECTURE = Architecture(hidden=(8, 6), dropout=0.0)
+SCHEDULE = Schedule(rounds=3, weighting="uniform")
 
 
 def create(
-    schedule: Schedule | None = None, clients: int = 3, dropout: float = 0.0, **options: Any
-) -> FedPub:
-    setting = make_setting(
-        small_federation(clients=clients, nodes=30 * clients),
-        Architecture(hidden=(8, 6), dropout=dropout),
-        schedule or Schedule(rounds=3, weighting="uniform"),
-        seed=4,
-    )
-    method = registry.create("fedpub", options, setting)
-    assert isinstance(method, FedPub)
-    return method
+    schedule: Schedule = SCHEDULE, clients: int = 3, network: Architecture = ARCHITECTURE, **options: Any
+) -> Any:
+    federation = small_federation(clients=clients, nodes=30 * clients)
+    return make_method("fedpub", options, federation, network, schedule, seed=4)
 
 
-def build(schedule: Schedule | None = None, clients: int = 3, dropout: float = 0.0, **options: Any) -> FedPub:
-    method = create(schedule, clients, dropout, **options)
+def build(**options: Any) -> Any:
+    method = create(**options)
     method.build()
     return method
 
@@ -57,7 +48,7 @@ def test_masked_parameters_are_counted():
 
 
 def test_similarity_of_labels_is_its_own():
-    outcome = train(create(clients=4, dropout=0.5, similarity="label"))
+    outcome = train(create(clients=4, network=replace(ARCHITECTURE, dropout=0.5), similarity="label"))
     assert outcome.extras["similarity_label_correlation"] == pytest.approx(1)
 
 

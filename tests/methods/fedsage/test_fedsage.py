@@ -4,16 +4,14 @@ import dgl
 import pytest
 import torch
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedsage.mending import mended_inputs
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.features import Features, NormalisedFeatures
 from fedsub.methods.stacked.growth import grow
 from fedsub.methods.stacked.segments import Segments
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 
 SMALL = {"latent": 6, "narrow": 5, "wide": 7, "generator_epochs": 3}
 
@@ -38,8 +36,8 @@ def test_mended_features_are_those_of_one_matrix(kind: type[Features], sparse: b
 
 
 def test_the_papers_counting_has_four_transfers_of_the_training_nodes_features():
-    setting = make_setting(small_federation(4, seed=1), Architecture(hidden=(8, 6)), Schedule(rounds=3))
-    method = registry.create("fedsage+", SMALL, setting)
+    network = Architecture(hidden=(8, 6))
+    method = make_method("fedsage+", SMALL, small_federation(4, seed=1), network, Schedule(rounds=3))
     outcome = train(method)
     federation = method.federation
     model = sum(value.numel() for value in method.parameters.values())

@@ -1,6 +1,7 @@
 """The generator: searches, chunks and draws."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,36 +9,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import DivergedError
-from fedsub.methods.fedsage import FedSagePlus
 from fedsub.methods.fedsage import matching as fedsage_matching
 from fedsub.methods.fedsage import training as fedsage_training
 from fedsub.methods.fedsage.generator import Generated
 from fedsub.methods.fedsage.matching import nearest_hidden
 from fedsub.methods.fedsage.mending import choose_hidden
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 
 SMALL = {"latent": 6, "narrow": 5, "wide": 7, "generator_epochs": 3, "generator_learning_rate": 0.1}
 
 
-def _method(options: dict[str, object] | None = None, **federation: object) -> FedSagePlus:
-    fed = small_federation(**({"clients": 3} | federation))  # type: ignore[arg-type]
-    setting = make_setting(fed, Architecture(hidden=(8, 6)), Schedule(rounds=1), seed=5)
-    method = registry.create("fedsage+", SMALL | (options or {}), setting)
-    assert isinstance(method, FedSagePlus)
-    return method
-
-
-def _training(
-    options: dict[str, object] | None = None, chosen: range | None = None, **federation: object
-) -> GeneratorTraining:
-    method = _method(options, **federation)
-    method.hide()
-    return GeneratorTraining(method, chosen or range(method.federation.clients))
+def _method(options: dict[str, object], clients: int = 3, nodes: int = 60) -> Any:
+    federation, network = small_federation(clients, nodes), Architecture(hidden=(8, 6))
+    return make_method("fedsage+", SMALL | options, federation, network, Schedule(rounds=1), seed=5)
 
 
 @given(seed=st.integers(0, 1000), share=st.floats(0, 1))
@@ -58,9 +45,10 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
     for entries, share in ((2**24, 0.0), (30, 0.0), (30, 2.0)):
         monkeypatch.setattr(fedsage_matching, "CHUNK_ENTRIES", entries)
         monkeypatch.setattr(fedsage_matching, "DENSE_SHARE", share)
-        training = _training(clients=4, nodes=90)
-        others, random = training.method.others, torch.Generator().manual_seed(1)
-        assert others is not None
+        method = _method({}, clients=4, nodes=90)
+        method.hide()
+        training = GeneratorTraining(method, range(4))
+        others, random = method.others, torch.Generator().manual_seed(1)
         assert others.sparse == (share > 1)
         counts = torch.randint(0, 4, (90,), generator=random) * (training.missing > 0)
         owner = torch.repeat_interleave(torch.arange(90), counts)
@@ -104,8 +92,6 @@ def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.Monke
         assert len(chunks) == (1 if limit > 1 else 4)
         found.append((method.train_generators(), method.channel.bytes_once))
     (whole, sent), (parts, sent_in_parts) = found
-    assert whole is not None
-    assert parts is not None
     assert sent == sent_in_parts > 0
     assert torch.equal(whole.owner, parts.owner)
     assert torch.allclose(whole.features, parts.features, atol=1e-5)

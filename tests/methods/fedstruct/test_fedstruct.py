@@ -1,6 +1,6 @@
 """FedStruct: its versions agree; overlapping clients; options that exclude each other."""
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,18 +9,14 @@ import scipy.sparse as sp
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import build_dataset
-from fedsub.datasets.partition import partition
-from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from fedsub.methods.fedstruct import FedStruct
-from tests.methods.federations import small_dataset, small_federation
+from tests.methods.federations import divided, make_method, overlapping_federation, small_federation
 from tests.methods.rounding import assert_agree
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 SMALL = {
     "structure_width": 8,
     "structure_hidden": "16",
@@ -30,37 +26,25 @@ SMALL = {
     "context": 3,
     "walk_epochs": 2,
 }
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh cache folder."""
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
+SCHEDULE = Schedule(
+    learning_rate=0.01,
+    weight_decay=1e-4,
+    weighting="nodes",
+    evaluate="received",
+    selection="last",
+    averaging="pooled",
+)
 
 
 def make(
     options: dict[str, Any], federation: Federation | None = None, dropout: float = 0.0, rounds: int = 3
-) -> FedStruct:
-    setting = make_setting(
-        federation or small_federation(clients=4, nodes=80),
-        Architecture("gcn", (8,), dropout=dropout),
-        Schedule(
-            rounds=rounds,
-            learning_rate=0.01,
-            weight_decay=1e-4,
-            weighting="nodes",
-            evaluate="received",
-            selection="last",
-            averaging="pooled",
-        ),
-        seed=1,
-    )
-    method = registry.create("fedstruct", SMALL | options, setting)
-    assert isinstance(method, FedStruct)
-    return method
+) -> Any:
+    federation = federation or small_federation(clients=4, nodes=80)
+    network, schedule = Architecture("gcn", (8,), dropout=dropout), replace(SCHEDULE, rounds=rounds)
+    return make_method("fedstruct", SMALL | options, federation, network, schedule, seed=1)
 
 
-def trained(method: FedStruct) -> tuple[torch.Tensor, dict[str, float]]:
+def trained(method: Any) -> tuple[torch.Tensor, dict[str, float]]:
     outcome = train(method)
     return method.predict(), outcome.bytes
 
@@ -100,12 +84,7 @@ def test_what_the_paper_counts_of_private_clients_stands_beside_what_they_send()
 
 
 def test_overlapping_clients_share_the_structure_of_a_node() -> None:
-    dataset = small_dataset(nodes=60)
-    halves = [np.arange(40), np.arange(20, 60)]
-    owner = partition(dataset, "random", 2, 0)
-    parts = type(owner)("overlap", tuple(halves))
-    split = make_split(dataset.labels.numpy(), parts, "ratio", 0, dataset.classes)
-    federation = federate(dataset, parts, split)
+    federation = overlapping_federation()
     method = make({"features": "deg"}, federation)
     method.build()
     assert len(method.owner) == 60
@@ -121,8 +100,6 @@ def test_structure_tells_classes_apart_that_features_do_not() -> None:
     edges = np.triu(generator.random((120, 120)) < np.where(labels[:, None] == labels, 0.1, 0.005), 1)
     source, target = np.nonzero(edges)
     dataset = build_dataset("two", source, target, sp.csr_matrix(np.ones((120, 4), dtype=np.float32)), labels)
-    parts = partition(dataset, "random", 4, 0)
-    split = make_split(labels, parts, "ratio[train=0.2,validation=0.1,test=0.7]", 0, 2)
-    federation = federate(dataset, parts, split)
+    federation = divided(dataset, 4, "random", split="ratio[train=0.2,validation=0.1,test=0.7]")
     outcome = train(make({"structure_width": 32, "structure_hops": 6}, federation, rounds=60))
     assert outcome.metrics["accuracy"] > 0.9

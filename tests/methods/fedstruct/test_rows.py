@@ -1,26 +1,13 @@
 """Algorithm 3: the rows that clients build together are those of the global Ā."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.methods.fedstruct.features import hop_weights
-from fedsub.methods.fedstruct.rows import (
-    combined_rows,
-    keep_largest,
-    largest_per_row,
-    pruned_blocks,
-    pruned_rows,
-    reachable_pairs,
-)
-
-
-def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
-    """A symmetric 0/1 matrix."""
-    upper = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < share, 1)
-    return sp.csr_matrix((upper | upper.T).astype(np.float32))
+from fedsub.methods.fedstruct.rows import combined_rows, pruned_blocks, pruned_rows
+from tests.methods.federations import random_graph
 
 
 def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
@@ -60,31 +47,3 @@ def test_pruning_nothing_changes_nothing() -> None:
     rows = np.array([4, 0, 29])
     blocks, _ = pruned_blocks(adjacency, client, rows, weights, keep=10)
     np.testing.assert_allclose(blocks, global_rows(adjacency, weights)[rows], atol=1e-6)
-
-
-def test_largest_per_row_keeps_whole_short_rows_and_the_first_of_equals() -> None:
-    matrix = sp.csr_matrix(np.array([[0.2, 0.5, 0.5, 0.5], [0.0, 0.1, 0.0, 0.0], [0.0] * 4]))
-    expected = np.array([[0, 0.5, 0.5, 0], [0, 0.1, 0, 0], [0, 0, 0, 0]])
-    np.testing.assert_allclose(largest_per_row(matrix, 2).toarray(), expected)
-
-
-def test_reachable_pairs_are_the_entries_of_the_rows() -> None:
-    adjacency = random_graph(40, 0.05, 9)
-    rows = np.arange(0, 40, 3)
-    for hops in (1, 2, 5, 30):
-        entries = global_rows(adjacency, hop_weights("last", hops))[rows] > 0
-        assert reachable_pairs(adjacency, rows, hops) == entries.sum()
-
-
-@pytest.mark.parametrize("keep", [1, 3, 4, 5, 9, 40])
-def test_keep_largest_keeps_the_first_of_equals(keep: int) -> None:
-    values = np.random.default_rng(keep).integers(0, 4, (6, 7)).astype(np.float32) / 4
-    rows = np.array([1, 2, 5])
-    flat = values[rows].ravel()
-    expected = np.zeros_like(flat)
-    chosen = np.argsort(-flat, kind="stable")[:keep]
-    expected[chosen] = flat[chosen]
-    before = values.copy()
-    assert keep_largest(values.view(np.int32), rows, keep) == np.count_nonzero(flat)
-    np.testing.assert_array_equal(values[rows].ravel(), expected)
-    np.testing.assert_array_equal(values[[0, 3, 4]], before[[0, 3, 4]])

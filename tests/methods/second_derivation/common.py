@@ -1,23 +1,20 @@
 """Shared code of the second derivations: a stacked method and its clients one by one, from the same start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
-from fedsub.datasets.partition import partition
 from fedsub.datasets.registry import load
-from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
+from tests.methods import federations
 from tests.methods.loops import optimiser_of
 from tests.methods.oracle import client_parts
 
@@ -29,21 +26,11 @@ FLOAT = 4
 """Bytes of a number that is sent."""
 
 
-def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
-    """Divide a graph among `clients` clients; the division of a graph given by name is cached."""
-    return (
-        _named(dataset, clients, scheme) if isinstance(dataset, str) else _divided(dataset, clients, scheme)
-    )
-
-
 @cache
-def _named(dataset: str, clients: int, scheme: str) -> Federation:
-    return _divided(load(dataset), clients, scheme)
-
-
-def _divided(graph: Dataset, clients: int, scheme: str) -> Federation:
-    parts = partition(graph, scheme, clients, 0)
-    return federate(graph, parts, make_split(graph.labels.numpy(), parts, SPLIT, 0, graph.classes))
+def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
+    """Divide a graph, or the graph of a name, among `clients` clients."""
+    graph = load(dataset) if isinstance(dataset, str) else dataset
+    return federations.divided(graph, clients, scheme, split=SPLIT)
 
 
 def created(
@@ -55,10 +42,10 @@ def created(
     outputs: str = "logits",
     head: str = "linear",
     **schedule: Any,
-) -> FederatedMethod:
+) -> Any:
     """Create the stacked method without dropout; it is not built yet."""
     architecture = Architecture(backbone=backbone, hidden=hidden, head=head, dropout=0.0, outputs=outputs)
-    return registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
+    return federations.make_method(name, dict(options), federation, architecture, Schedule(**schedule))
 
 
 class Pair:
@@ -69,7 +56,7 @@ class Pair:
 
     def __init__(self, federation: Federation, *given: Any, **schedule: Any) -> None:
         self.federation = federation
-        self.method: Any = created(federation, *given, **schedule)
+        self.method = created(federation, *given, **schedule)
         self.method.build()
         self.start = copied(self.method.parameters)
         self.parts = client_parts(federation)
@@ -89,6 +76,11 @@ class Pair:
         channel = self.method.channel
         sent = (channel.bytes_up, channel.bytes_down, channel.bytes_once)
         assert sent == (FLOAT * up, FLOAT * (up if down is None else down), FLOAT * once)
+
+    def compare_predictions(self, says: Callable[[int, Parameters], Tensor]) -> None:
+        """Check the stacked method's predictions against what each client says with its model."""
+        said = torch.cat([says(k, model) for k, model in enumerate(self.models)]).detach()
+        torch.testing.assert_close(self.method.predict(), said, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def copied(parameters: Mapping[str, Tensor]) -> Parameters:

@@ -16,6 +16,11 @@ from tests.methods.second_derivation.common import Pair
 EVERYONE: dict[str, Any] = {"rounds": 3}
 SOME: dict[str, Any] = {"rounds": 4, "participation": 0.6, "stragglers": 0.5}
 """Schedule with absent clients, and stragglers that train for fewer epochs."""
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "adam": {"rounds": 3, "local_epochs": 2, "weight_decay": 5e-4},
+    "sgd": {"rounds": 3, "local_epochs": 3, "optimiser": "sgd", "learning_rate": 0.2, "weight_decay": 5e-4},
+    "half": {"rounds": 5, "local_epochs": 2, "participation": 0.5},
+}
 
 
 @dataclass(frozen=True)

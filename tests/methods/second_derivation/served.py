@@ -39,6 +39,11 @@ def cross_entropy(part: Part, model: Parameters, backbone: str) -> Tensor:
     return supervised(part, forward(part, model, backbone))
 
 
+def plain(pair: Pair, backbone: str) -> Loss:
+    """FedAvg's loss."""
+    return lambda k, model, received: cross_entropy(pair.parts[k], model, backbone)
+
+
 def average(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
     """FedAvg's server, Σ p_k w_k."""
     return {name: torch.stack([weights[k] * sent[k][name] for k in sent]).sum(dim=0) for name in received}

@@ -37,7 +37,7 @@ from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
 from tests.methods.second_derivation.rounds import SOME, fit, turn
-from tests.methods.second_derivation.served import average, cross_entropy, play
+from tests.methods.second_derivation.served import average, plain, play
 
 CLIENTS, CLASSES, DECAY, RATE, ALPHA, BETA, HOPS = 4, 6, 5e-4, 0.2, 0.05, 0.2, 3
 EPOCHS, STEPS = 40, 2
@@ -173,17 +173,14 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
     method, federation, parts, models = pair.method, pair.federation, pair.parts, pair.models
     sizes = torch.tensor([float(len(part["labels"])) for part in parts])
 
-    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        return cross_entropy(parts[k], model, backbone)
-
-    play(pair, loss, average, lambda name: not name.startswith(OWN), rounds=federated)
+    play(pair, plain(pair, backbone), average, lambda name: not name.startswith(OWN), rounds=federated)
     sent = method.channel.total
 
     draws = torch.Generator()
     # Without a second step nothing is drawn after the start.
-    plain = type(method)(replace(method.options, federated=1.0), method.setting)
-    plain.build()
-    draws.set_state(plain.generator.get_state())
+    first = type(method)(replace(method.options, federated=1.0), method.setting)
+    first.build()
+    draws.set_state(first.generator.get_state())
     order = torch.randperm(int(federation.train.sum()), generator=draws).tolist()
     everyone = federation.train.nonzero().flatten()
     first_node = (torch.cumsum(sizes, dim=0) - sizes).long()

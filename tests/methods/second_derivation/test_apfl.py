@@ -19,15 +19,11 @@ from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
+from tests.methods.second_derivation.rounds import SCHEDULES
 from tests.methods.second_derivation.served import average, cross_entropy, play
 
 CLIENTS, PERSONAL = 5, "personal."
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "adam": {"rounds": 3, "local_epochs": 2, "weight_decay": 5e-4},
-    "sgd": {"rounds": 3, "local_epochs": 3, "optimiser": "sgd", "learning_rate": 0.2, "weight_decay": 5e-4},
-    "half": {"rounds": 5, "local_epochs": 2, "participation": 0.5},
-}
 
 
 def own(name: str) -> bool:
@@ -75,6 +71,4 @@ def test_rounds_agree(
     figures["alpha_max"] = float(final.max())
     assert pair.method.extras == pytest.approx(figures, abs=1e-5)
     assert rate < 1 or figures["alpha_max"] == 1
-    pairs = zip(pair.parts, pair.models, alphas, strict=True)
-    said = torch.cat([forward(part, mixed(model, alpha), backbone) for part, model, alpha in pairs])
-    torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.compare_predictions(lambda k, model: forward(pair.parts[k], mixed(model, alphas[k]), backbone))

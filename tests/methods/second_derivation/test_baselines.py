@@ -23,35 +23,24 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.second_derivation.common import (
-    Pair,
-)
-from tests.methods.second_derivation.rounds import distance
+from tests.methods.second_derivation.common import Pair
+from tests.methods.second_derivation.rounds import SCHEDULES, distance
 from tests.methods.second_derivation.served import (
     Adaptive,
     FedDyn,
     average,
     cross_entropy,
+    plain,
     play,
     play_by_gradients,
     weights_of,
 )
 
 CLIENTS = 5
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "adam": {"rounds": 3, "local_epochs": 2, "weight_decay": 5e-4},
-    "sgd": {"rounds": 3, "local_epochs": 3, "optimiser": "sgd", "learning_rate": 0.2, "weight_decay": 5e-4},
-    "half": {"rounds": 5, "local_epochs": 2, "participation": 0.5},
-    "half-uniform": {
-        "rounds": 5,
-        "local_epochs": 2,
-        "optimiser": "sgd",
-        "learning_rate": 0.2,
-        "participation": 0.5,
-        "weighting": "uniform",
-    },
-}
-every_schedule = pytest.mark.parametrize("schedule", list(SCHEDULES.values()), ids=list(SCHEDULES))
+UNIFORM = SCHEDULES["half"] | {"optimiser": "sgd", "learning_rate": 0.2, "weighting": "uniform"}
+every_schedule = pytest.mark.parametrize(
+    "schedule", [*SCHEDULES.values(), UNIFORM], ids=[*SCHEDULES, "half-uniform"]
+)
 every_backbone = pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 
 
@@ -60,25 +49,18 @@ every_backbone = pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 def test_fedprox(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     mu = 0.5
     pair = Pair(federation, "fedprox", {"mu": mu}, backbone, **schedule)
-    play(
-        pair,
-        lambda k, model, received: (
-            cross_entropy(pair.parts[k], model, backbone) + mu / 2 * distance(model, received)
-        ),
-        average,
-    )
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return cross_entropy(pair.parts[k], model, backbone) + mu / 2 * distance(model, received)
+
+    play(pair, loss, average)
 
 
 @every_schedule
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc"])
 def test_fedper(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "fedper", {}, backbone, **schedule)
-    play(
-        pair,
-        lambda k, model, received: cross_entropy(pair.parts[k], model, backbone),
-        average,
-        lambda name: not name.startswith("head."),
-    )
+    play(pair, plain(pair, backbone), average, lambda name: not name.startswith("head."))
 
 
 @every_schedule
@@ -108,15 +90,11 @@ def test_fedopt(
     federation: Federation, name: str, options: dict[str, float], backbone: str, schedule: dict[str, Any]
 ) -> None:
     pair = Pair(federation, name, options, backbone, **schedule)
-    play(
-        pair,
-        lambda k, model, received: cross_entropy(pair.parts[k], model, backbone),
-        Adaptive(pair.models[0], *options.values()),
-    )
+    play(pair, plain(pair, backbone), Adaptive(pair.models[0], *options.values()))
 
 
 @every_schedule
 @every_backbone
 def test_fedsgd(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "fedsgd", {}, backbone, **schedule)
-    play_by_gradients(pair, lambda k, model, received: cross_entropy(pair.parts[k], model, backbone))
+    play_by_gradients(pair, plain(pair, backbone))

@@ -11,12 +11,11 @@ with the w that was received, not what the first model becomes in training. Node
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, distance
 from tests.methods.second_derivation.served import average, cross_entropy, play
 
@@ -47,5 +46,4 @@ def test_rounds_agree(
         return cross_entropy(part, {name: model[name] for name in received}, backbone) + personal
 
     play(pair, loss, average, lambda name: not name.startswith(PERSONAL))
-    expected = [forward(part, own(m), backbone) for part, m in zip(pair.parts, pair.models, strict=True)]
-    torch.testing.assert_close(pair.method.predict(), torch.cat(expected), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.compare_predictions(lambda k, model: forward(pair.parts[k], own(model), backbone))

@@ -39,21 +39,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.steps import begin_round
-from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import numbers, optimiser_of
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    copied,
-    created,
-    divided,
-    gap,
-    leaves,
-)
-from tests.methods.second_derivation.served import Adaptive, FedDyn, Update, average
+from tests.methods.loops import numbers
+from tests.methods.second_derivation.common import COMMUNITY, FLOAT, Pair, copied, created, divided
+from tests.methods.second_derivation.rounds import overwrite, turn
+from tests.methods.second_derivation.served import Adaptive, FedDyn, Update, average, weights_of
 
 CLIENTS, HOPS, ROUNDS, RATE, DECAY = 4, 2, 3, 0.05, 1e-3
 ALPHA, ETA, TAU = 0.1, 0.2, 0.03
@@ -142,19 +132,11 @@ class Coupled:
         """Numbers sent in all propagations so far."""
         return sum(values.numel() for step in self.messages for values in step)
 
-    def nonzero(self) -> int:
-        """Non-zero numbers sent in all propagations so far."""
-        return sum(int((values != 0).sum()) for step in self.messages for values in step)
 
-    def rows(self) -> int:
-        """Number of stand-ins' rows sent in all propagations so far."""
-        return sum(len(values) for step in self.messages for values in step)
-
-
-def served_by(rule: str, start: Parameters, shares: list[float]) -> Update:
+def served_by(rule: str, start: Parameters, shares: dict[int, float]) -> Update:
     """Return the server's step; `shares` are the p_k of all clients."""
     if rule == "feddyn":
-        return FedDyn(start, ALPHA, dict(enumerate(shares)))
+        return FedDyn(start, ALPHA, shares)
     if rule == "fedavg":
         return average
     return Adaptive(start, ETA, TAU) if rule == "fedadagrad" else Adaptive(start, ETA, TAU, 0.9, 0.99)
@@ -172,27 +154,13 @@ class Loop:
         **schedule: Any,
     ) -> None:
         given = {"rounds": ROUNDS, "learning_rate": RATE, "weight_decay": DECAY} | schedule
-        self.method: Any = created(federation, "fedcog", options, backbone, **given)
-        self.method.build()
+        self.pair = Pair(federation, "fedcog", options, backbone, **given)
+        self.method, self.models = self.pair.method, self.pair.models
         self.options, self.coupled = options, Coupled(federation, lnnc)
         self.parties = self.coupled.parties
-        start = copied(self.method.parameters)
-        self.models = [leaves(start, k) for k in range(federation.clients)]
-        self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
-        self.server = {name: value[0] for name, value in start.items()}
+        self.server = {name: value[0] for name, value in self.pair.start.items()}
         self.rule = served_by(options.get("server", "fedavg"), self.server, self.average_shares())
-        self.up = self.down = 0
-
-    def shares(self, present: list[int]) -> list[float]:
-        """p_k of the parties that are present, sum 1."""
-        weighting = self.method.schedule.weighting
-        mine = [self.parties[k] for k in present]
-        sizes = {
-            "uniform": [1.0] * len(mine),
-            "nodes": [float(len(party.nodes)) for party in mine],
-            "training-nodes": [float(party.train.sum()) for party in mine],
-        }[weighting]
-        return [size / sum(sizes) for size in sizes]
+        self.up = self.down = self.once = 0
 
     def loss(self, k: int, logits: Tensor) -> Tensor:
         """Return F_k."""
@@ -213,40 +181,33 @@ class Loop:
         """Every party's logits."""
         raise NotImplementedError
 
-    def average_shares(self) -> list[float]:
+    def average_shares(self) -> dict[int, float]:
         """The p_k of all parties in the server's average."""
-        return self.shares(list(range(len(self.parties))))
+        return weights_of(self.pair, list(range(len(self.parties))))
 
     def play(self) -> None:
         """Rounds of both; models must agree after each, predictions and bytes at the end."""
-        schedule = self.method.schedule
+        schedule, optimisers = self.method.schedule, self.pair.optimisers
         for number in range(1, schedule.rounds + 1):
-            begin_round(self.method, number)
-            present = self.method.present.nonzero().flatten().tolist()
-            receiving = self.method.receiving.nonzero().flatten().tolist()
-            start_round(self.method, number)
-            end_round(self.method)
+            now = turn(self.pair, number)
             for _ in range(schedule.local_epochs):
-                for optimiser in self.optimisers:
+                for optimiser in optimisers:
                     optimiser.zero_grad()
-                self.step(present)
-                for k in present:
-                    self.optimisers[k].step()
-            weights, sent = self.average_shares(), {k: copied(self.models[k]) for k in present}
-            total = sum(weights[k] for k in present)
-            self.server = self.rule(self.server, sent, {k: weights[k] / total for k in present})
+                self.step(now.present)
+                for k in now.present:
+                    optimisers[k].step()
+            weights, sent = self.average_shares(), {k: copied(self.models[k]) for k in now.present}
+            total = sum(weights[k] for k in now.present)
+            self.server = self.rule(self.server, sent, {k: weights[k] / total for k in now.present})
             # Who is absent in the next round keeps the own model till its return.
-            for k in receiving:
-                for name, value in self.server.items():
-                    self.models[k][name].data.copy_(value)
-            self.up += len(present) * numbers(self.models[0])
-            self.down += len(receiving) * numbers(self.models[0])
-            assert gap(self.method.parameters, self.models) < TOLERANCE
-        channel = self.method.channel
-        assert (channel.bytes_up, channel.bytes_down) == (FLOAT * self.up, FLOAT * self.down)
+            overwrite(self.models, now.receiving, self.server)
+            self.up += len(now.present) * numbers(self.models[0])
+            self.down += len(now.receiving) * numbers(self.models[0])
+            self.pair.compare(number)
+        self.pair.compare_bytes(self.up, self.down, self.once)
         with torch.no_grad():
-            expected = torch.cat(self.predicted())
-        torch.testing.assert_close(self.method.predict(), expected, atol=TOLERANCE, rtol=TOLERANCE)
+            said = self.predicted()
+        self.pair.compare_predictions(lambda k, model: said[k])
 
 
 class Propagated(Loop):
@@ -263,6 +224,7 @@ class Propagated(Loop):
             if kind == "appnp":
                 h = [0.9 * new + 0.1 * x for new, x in zip(h, self.inputs[0], strict=True)]
             self.inputs.append(h)
+        self.once = self.coupled.dense()
 
     def embedding(self, k: int) -> Tensor:
         """Return the inputs of party k's classifier, (m, d)."""
@@ -288,10 +250,6 @@ class Propagated(Loop):
 
     def predicted(self) -> list[Tensor]:
         return [self.logits(k) for k in range(len(self.parties))]
-
-    def play(self) -> None:
-        super().play()
-        assert self.method.channel.bytes_once == FLOAT * self.coupled.dense()
 
 
 class Convolved(Loop):
@@ -327,7 +285,7 @@ class Convolved(Loop):
         logits = self.forward(present)
         losses = [
             len(present) * share * self.loss(k, logits[k]) + self.penalty(k)
-            for k, share in zip(present, self.shares(present), strict=True)
+            for k, share in weights_of(self.pair, present).items()
         ]
         torch.stack(losses).sum().backward()
         # Between two parties that both work a value travels there and its gradient back.
@@ -337,8 +295,8 @@ class Convolved(Loop):
             widths = [self.models[k][f"layers.{layer}.bias"].numel() for layer in range(2)]
             self.up += 2 * ends * sum(widths)
 
-    def average_shares(self) -> list[float]:
-        return [1 / len(self.parties)] * len(self.parties)
+    def average_shares(self) -> dict[int, float]:
+        return dict.fromkeys(range(len(self.parties)), 1 / len(self.parties))
 
     def predicted(self) -> list[Tensor]:
         return self.forward(list(range(len(self.parties))))
@@ -418,6 +376,7 @@ def test_what_is_sent_of_sparse_values(federation: Federation) -> None:
         method: Any = created(federation, "fedcog", {"wire": wire}, "sgc")
         method.build()
         sent[wire] = method.channel.bytes_once
-    values = loop.coupled.nonzero()
+    every = [stand_ins for step in loop.coupled.messages for stand_ins in step]
+    values, rows = sum(int(each.count_nonzero()) for each in every), sum(map(len, every))
     assert values < loop.coupled.dense()
-    assert sent == {"nonzero": FLOAT * values, "sparse": FLOAT * (2 * values + loop.coupled.rows())}
+    assert sent == {"nonzero": FLOAT * values, "sparse": FLOAT * (2 * values + rows)}

@@ -27,7 +27,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
 from tests.methods.second_derivation.rounds import supervised
 from tests.methods.second_derivation.served import average, play
 
@@ -179,8 +179,7 @@ def compare(
         return supervised(parts[k], logits(parts[k], model, backbone))
 
     play(pair, loss, average, once=exchanged(federation, plan))
-    said = torch.cat([logits(p, m, backbone) for p, m in zip(parts, pair.models, strict=True)])
-    torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.compare_predictions(lambda k, model: logits(parts[k], model, backbone))
 
 
 DEGREES = ("global", "extended")

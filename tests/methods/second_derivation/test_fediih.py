@@ -35,7 +35,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import TOLERANCE, Pair
-from tests.methods.second_derivation.rounds import supervised, turn
+from tests.methods.second_derivation.rounds import overwrite, supervised, turn
 
 CLIENTS, WIDTH, SCALE = 5, 8, 10.0
 PRIOR_VARIANCE = 0.25
@@ -188,8 +188,7 @@ class Loop:
             self.last[client] = received(models, [o[row] for o in omega])
         for client in receiving:
             # A client that was never present keeps its initial model; the public code sends the plain mean.
-            for name, value in self.last.get(client, {}).items():
-                self.pair.models[client][name].copy_(value)
+            overwrite(self.pair.models, [client], self.last.get(client, {}))
         if self.center is not None:
             total = torch.stack(sent).sum(dim=0)
             self.center = (total / (len(present) + 0.25)).reshape(self.factors, WIDTH)

@@ -43,23 +43,12 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.registry import load
 from fedsub.datasets.seeding import stream
-from fedsub.methods.core.steps import begin_round
-from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.architecture import OUTPUTS
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
-from tests.methods.oracle import client_parts
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    copied,
-    created,
-    divided,
-    gap,
-    leaves,
-    symmetric,
-)
+from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
+from tests.methods.second_derivation.rounds import turn
+from tests.methods.second_derivation.served import weights_of
 
 CLIENTS, RANK = 4, 7
 WIDTHS = {"feature_hidden": "9", "structure_hidden": "11", "structure_width": 10}
@@ -118,22 +107,17 @@ class Loop:
         federation: Federation,
         name: str,
         options: dict[str, Any],
-        backbone: str = "gcn",
         outputs: str = "logits",
         **schedule: Any,
     ) -> None:
-        self.federation, self.name, self.backbone, self.outputs = federation, name, backbone, outputs
+        self.federation, self.name, self.outputs = federation, name, outputs
         kind = {} if name == "fedlap" else {"rank": RANK, "steps": 40}
         self.options = {**DEFAULTS, **kind, **options}
-        self.weighting = schedule.get("weighting", "training-nodes")
         schedule = {"weight_decay": 1e-3, "learning_rate": 0.02, **schedule}
-        self.method: Any = created(federation, name, self.options, backbone, outputs=outputs, **schedule)
-        self.method.build()
-        self.model = leaves(copied(self.method.parameters), 0)
-        self.optimiser = torch.optim.Adam(
-            list(self.model.values()), lr=schedule["learning_rate"], weight_decay=schedule["weight_decay"]
-        )
-        self.parts = client_parts(federation)
+        self.pair = Pair(federation, name, self.options, outputs=outputs, **schedule)
+        self.method, self.parts, self.optimiser = self.pair.method, self.pair.parts, self.pair.optimisers[0]
+        self.model = self.pair.models[0]
+        del self.pair.models[1:]
         self.nodes = [federation.origin[federation.client == k] for k in range(federation.clients)]
         self.whole = torch.from_numpy(federation.source.adjacency().toarray()).float()
         self.values, self.basis = torch.empty(0), torch.empty(0)
@@ -185,12 +169,6 @@ class Loop:
             total = total + smooth[v] @ (len(neighbours) * smooth[v] - smooth[neighbours].sum(dim=0))
         return total / (smooth**2).sum()
 
-    def shares(self, present: list[int]) -> list[float]:
-        """Return p_k of the present clients."""
-        train = [part["train"] for part in self.parts]
-        size = [len(t) if self.weighting == "nodes" else int(t.sum()) for t in train]
-        return [size[k] / sum(size[i] for i in present) for k in present]
-
     def gradients(self, client: int, share: float) -> Parameters:
         """Return the gradients that the client sends, times its share."""
         entropy = torch.autograd.grad(self.cross_entropy(client), list(self.model.values()))
@@ -229,8 +207,7 @@ class Loop:
 
     def step(self, present: list[int]) -> None:
         """One epoch: the clients' gradients, and Adam."""
-        shares = self.shares(present)
-        gradients = [self.gradients(k, p) for k, p in zip(present, shares, strict=True)]
+        gradients = [self.gradients(k, p) for k, p in weights_of(self.pair, present).items()]
         for name, value in self.model.items():
             value.grad = torch.stack([gradient[name] for gradient in gradients]).sum(dim=0)
         self.optimiser.step()
@@ -240,22 +217,13 @@ class Loop:
     def play(self) -> None:
         """Run three rounds of both and check parameters, outputs and bytes."""
         for number in (1, 2, 3):
-            self.round(number)
-
-    def round(self, number: int) -> None:
-        """Run and check one round."""
-        begin_round(self.method, number)
-        present = self.method.present.nonzero().flatten().tolist()
-        for _ in range(self.method.schedule.local_epochs):
-            self.step(present)
-        start_round(self.method, number)
-        end_round(self.method)
-        assert gap(self.method.parameters, [self.model]) < TOLERANCE
-        mine = torch.cat([self.logits(k) for k in range(len(self.parts))])
-        assert float((self.method.logits(None) - mine).detach().abs().max()) < TOLERANCE
-        channel = self.method.channel
-        assert (channel.bytes_up, channel.bytes_down) == (FLOAT * self.sent, FLOAT * self.sent)
-        assert channel.bytes_once == FLOAT * self.once()
+            present = turn(self.pair, number).present
+            for _ in range(self.method.schedule.local_epochs):
+                self.step(present)
+            self.pair.compare(number)
+            mine = torch.cat([self.logits(k) for k in range(len(self.parts))])
+            assert float((self.method.logits(None) - mine).detach().abs().max()) < TOLERANCE
+            self.pair.compare_bytes(self.sent, once=self.once())
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """FedOpt's plain server, and models scored on the whole graph, by a loop over clients in float64."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.evaluation import WholeGraph
 from fedsub.methods.core.rounds import RoundDone
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.oracle import client_parts
 from tests.methods.rounding import assert_agree
 from tests.methods.second_derivation.common import symmetric
@@ -22,9 +22,7 @@ CLIENTS, ROUNDS, EPOCHS, RATE, DECAY = 4, 3, 4, 0.25, 5e-4
 Model = dict[str, Tensor]
 
 
-def created(
-    name: str, federation: Federation, evaluate: str = "whole-graph", **options: float
-) -> FederatedMethod:
+def created(name: str, federation: Federation, evaluate: str = "whole-graph", **options: float) -> Any:
     schedule = Schedule(
         rounds=ROUNDS,
         local_epochs=EPOCHS,
@@ -35,8 +33,7 @@ def created(
         selection="pooled-validation-loss",
     )
     architecture = Architecture(hidden=(8,), head="convolution", dropout=0.0)
-    merged = registry.describe(name).merged
-    return registry.create(name, options, make_setting(federation, architecture, schedule, merged=merged))
+    return make_method(name, options, federation, architecture, schedule)
 
 
 def logits_of(model: Model, adjacency: Tensor, features: Tensor) -> Tensor:
@@ -57,11 +54,10 @@ def locally_trained(model: Model, part: dict[str, Tensor]) -> Model:
     return model
 
 
-def whole(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:
-    """Adjacency, features and labels of the graph that was divided."""
+def whole(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Adjacency and features of the graph that was divided."""
     source = federation.source
-    adjacency = torch.from_numpy(source.adjacency().toarray())
-    return adjacency, source.features.to_dense().double(), source.labels
+    return torch.from_numpy(source.adjacency().toarray()), source.features.to_dense().double()
 
 
 def score(output: Tensor, mask: Tensor, federation: Federation) -> tuple[float, float]:
@@ -82,7 +78,7 @@ def test_the_server_steps_along_the_mean_change_and_is_scored_on_the_whole_graph
     method = created("fedopt", federation, server_learning_rate=rate)
     outcome = train(method, on_round=rounds.append)
     weight = federation.count(federation.train).double()
-    adjacency, features, _ = whole(federation)
+    adjacency, features = whole(federation)
     for each in rounds:
         sent = [locally_trained(server, part) for part in client_parts(federation)]
         for name, value in server.items():
@@ -105,7 +101,7 @@ def test_each_client_alone_is_scored_on_the_whole_graph() -> None:
     method = created("local", federation)
     outcome = train(method)
     found = WholeGraph(method).predict(method).view(CLIENTS, 80, -1)
-    adjacency, features, _ = whole(federation)
+    adjacency, features = whole(federation)
     order = np.argsort(federation.origin.numpy())
     assert (federation.origin[order] == torch.arange(80)).all()
     scores = []

@@ -31,7 +31,7 @@ from torch import Tensor
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, hidden_of
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, fit, supervised, turn
 
 CLIENTS, STRENGTH, DECAY = 6, 0.7, 1e-3
@@ -134,11 +134,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         pair.compare(number)
     pair.compare_bytes(up, down)
     by_prototypes = options.get("predict") == "prototypes"
-    expected = [
-        scores(part, model, backbone, given, by_prototypes)
-        for part, model in zip(pair.parts, pair.models, strict=True)
-    ]
-    torch.testing.assert_close(pair.method.predict(), torch.cat(expected), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.compare_predictions(lambda k, model: scores(pair.parts[k], model, backbone, given, by_prototypes))
 
 
 @pytest.mark.parametrize("schedule", [SGD | EVERYONE, SGD | SOME, SGD | FEW, ADAM | EVERYONE])

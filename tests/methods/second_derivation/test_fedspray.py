@@ -34,19 +34,10 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, numbers, optimiser_of
+from tests.methods.loops import Part, mean, numbers, optimiser_of
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import (
-    FLOAT,
-    TOLERANCE,
-    Pair,
-    adam,
-    copied,
-    created,
-    gap,
-    leaves,
-)
-from tests.methods.second_derivation.rounds import Meter, turn
+from tests.methods.second_derivation.common import FLOAT, TOLERANCE, Pair, adam, copied, created, gap, leaves
+from tests.methods.second_derivation.rounds import Meter, overwrite, turn
 
 CLIENTS, WIDTH = 5, 8
 SOME_SURE = 0.25
@@ -205,13 +196,8 @@ class Run:
         there = [self.clients[client] for client in here]
         with torch.no_grad():
             size = torch.tensor([float(client.train.sum()) for client in there])
-            mean = {
-                name: sum(w * c.encoder[name] for w, c in zip(size / size.sum(), there, strict=True))
-                for name in there[0].encoder
-            }
-            for client in next_here:
-                for name, value in mean.items():
-                    self.clients[client].encoder[name].copy_(value)
+            server = mean([client.encoder for client in there], size / size.sum())
+            overwrite([client.encoder for client in self.clients], next_here, server)
             if self.proxies:
                 classes = len(self.class_proxies)
                 local = [client.local_proxies(classes) for client in there]

@@ -11,7 +11,6 @@ and the classifier reads [H^L ‖ S^L]. The server averages the structure encode
 nothing is pooled, and SGC, all classifier, reads [X ‖ S^L].
 """
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -62,7 +61,8 @@ def logits(part: Part, w: Parameters, backbone: str, head: str) -> Tensor:
         # SGC's one layer is the classifier, after two steps of the structure encoder and of its own.
         if backbone != "sgc":
             h = torch.relu(convolved(h, s, f"layers.{layer}"))
-        s = _structure_step(smooth, s, w, layer + 1)
+        name = f"structure.{layer + 1}"
+        s = torch.tanh(smooth @ s @ w[f"{name}.weight"] + w[f"{name}.bias"])
     if head == "convolution" and backbone != "sgc":
         return convolved(h, s, "head")
     both = torch.cat([h, s], dim=1)
@@ -71,21 +71,9 @@ def logits(part: Part, w: Parameters, backbone: str, head: str) -> Tensor:
     return both @ _joined(w, "head.weight") + w["head.bias"]
 
 
-def _structure_step(smooth: Tensor, s: Tensor, w: Parameters, layer: int) -> Tensor:
-    """g_l(S)."""
-    return torch.tanh(smooth @ s @ w[f"structure.{layer}.weight"] + w[f"structure.{layer}.bias"])
-
-
 def _joined(w: Parameters, name: str) -> Tensor:
     """The matrix that reads [h ‖ s]; its two row blocks are parameters of their own."""
     return torch.cat([w[name], w[f"{name}.structure"]])
-
-
-def objective(
-    parts: list[Part], backbone: str, head: str, k: int, model: Parameters, received: Parameters
-) -> Tensor:
-    """Return client k's local objective; `received` is unused."""
-    return supervised(parts[k], logits(parts[k], model, backbone, head))
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
@@ -105,7 +93,10 @@ def test_rounds_agree(backbone: str, head: str, graph: str, scheme: str, attenda
         head=head,
         **attendance,
     )
-    loss = partial(objective, pair.parts, backbone, head)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return supervised(pair.parts[k], logits(pair.parts[k], model, backbone, head))
+
     play(pair, loss, average, lambda name: name.startswith("structure."))
 
 

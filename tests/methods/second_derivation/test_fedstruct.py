@@ -34,18 +34,12 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.loops import numbers, optimiser_of
-from tests.methods.second_derivation.common import (
-    FLOAT,
-    TOLERANCE,
-    copied,
-    created,
-    gap,
-)
+from tests.methods.second_derivation.common import TOLERANCE, Pair, copied, gap
+from tests.methods.second_derivation.rounds import turn
 
 CLIENTS, WIDTH = 4, 7
 INDEX = 1
@@ -339,7 +333,7 @@ class Loop:
 
     def count(self, k: int, error: Tensor, sent: Mapping[str, Tensor]) -> None:
         """Count the numbers that client k received and sent for one gradient."""
-        plan, learned = self.plan, entries_of(self.model, "hop2vec")
+        plan, learned = self.plan, self.model["hop2vec"].numel() if "hop2vec" in self.model else 0
         theta = numbers(self.model) - learned
         self.up += theta + learned
         self.down += theta
@@ -370,31 +364,22 @@ class Loop:
         optimiser.step()
 
 
-def entries_of(model: Mapping[str, Tensor], name: str) -> int:
-    """Entries of one parameter, 0 if there is none."""
-    return model[name].numel() if name in model else 0
-
-
 def compare(federation: Federation, plan: Plan) -> Loop:
     """Run both; models, predictions and bytes must agree."""
     schedule = {"rounds": 3, "learning_rate": 0.02, "weight_decay": 1e-3} | plan.schedule
-    method: Any = created(federation, "fedstruct", plan.options(), **schedule)
-    method.build()
-    start = in_clients_order(method.parameters, federation)
-    loop = Loop(federation, plan, start, method.schedule.weighting)
+    pair = Pair(federation, "fedstruct", plan.options(), **schedule)
+    method = pair.method
+    loop = Loop(federation, plan, in_clients_order(pair.start, federation), method.schedule.weighting)
     optimiser = optimiser_of(loop.model, method.schedule)
     for number in range(1, method.schedule.rounds + 1):
-        begin_round(method, number)
-        present = method.present.nonzero().flatten().tolist()
+        present = turn(pair, number).present
         start_round(method, number)
         end_round(method)
         for _ in range(method.schedule.local_epochs):
             loop.epoch(optimiser, present)
         assert gap(in_clients_order(method.parameters, federation), [loop.model]) < TOLERANCE
     torch.testing.assert_close(method.predict(), loop.predicted(), atol=TOLERANCE, rtol=TOLERANCE)
-    channel = method.channel
-    sent = (channel.bytes_up, channel.bytes_down, channel.bytes_once)
-    assert sent == (FLOAT * loop.up, FLOAT * loop.down, FLOAT * loop.once)
+    pair.compare_bytes(loop.up, loop.down, loop.once)
     return loop
 
 

@@ -32,7 +32,7 @@ from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, adam, copied, divided, gap, leaves
 from tests.methods.second_derivation.rounds import SOME, overwrite
-from tests.methods.second_derivation.served import average, cross_entropy, play
+from tests.methods.second_derivation.served import average, plain, play
 
 CLIENTS, CLASSES, DECAY = 5, 6, 5e-4
 NODES, NOISE, NEAREST, REPEATS, STEPS, SEMANTIC, DIVERSITY = 40, 8, 5, 2, 3, 0.7, 1.3
@@ -215,9 +215,6 @@ def test_rounds_agree(backbone: str, kind: str, divergent: str, attendance: dict
         distil(server, maker, optimisers, list(sent.values()), ckr, backbone, divergent, draws)
         return copied(server)
 
-    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        return cross_entropy(pair.parts[k], model, backbone)
-
-    play(pair, loss, update, once=CLIENTS * CLASSES)
+    play(pair, plain(pair, backbone), update, once=CLIENTS * CLASSES)
     # Adam divides by a gradient's size, so that rounding shows where the gradient all but vanishes.
     assert gap({name: value[None] for name, value in method.maker.items()}, [maker]) < 1e-4

@@ -32,7 +32,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean
 from tests.methods.second_derivation.common import Pair
 from tests.methods.second_derivation.rounds import Meter, difference
-from tests.methods.second_derivation.served import cross_entropy, played
+from tests.methods.second_derivation.served import plain, played
 
 Matrix = list[list[float]]
 DECAY, CLIENTS = 1e-4, 6
@@ -78,11 +78,6 @@ def _flat(model: Parameters) -> Tensor:
     return torch.cat([value.flatten() for value in model.values()])
 
 
-def _gradient(value: Tensor) -> Tensor:
-    assert value.grad is not None
-    return value.grad
-
-
 def _nearness(sequences: list[list[float]]) -> Matrix:
     """Return the largest distance minus each distance."""
     distance = [[warping_distance(left, right) for right in sequences] for left in sequences]
@@ -111,7 +106,8 @@ class Server:
         self.number += 1
         for k, model in sent.items():
             self.change[k] = _flat(difference(model, kept[k]))
-            self.norm[k] = float(_flat({n: _gradient(v) for n, v in self.pair.models[k].items()}).norm())
+            gradient = {name: torch.as_tensor(v.grad) for name, v in self.pair.models[k].items()}
+            self.norm[k] = float(_flat(gradient).norm())
         for k in self.clients:
             self.norms[k].append(self.norm[k])
         self.criterion = [self.measured(cluster) for cluster in self.clusters]
@@ -159,11 +155,7 @@ def compare(
     name = "gcfl+" if "sequence" in options else "gcfl"
     pair, seen = Pair(federation, name, options, **{**SCHEDULE, **schedule, "rounds": rounds}), []
     server, meter = Server(pair), Meter(pair)
-
-    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        return cross_entropy(pair.parts[k], model, "gcn")
-
-    for now in played(pair, loss, server.answer):
+    for now in played(pair, plain(pair, "gcn"), server.answer):
         clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
         assert members == {frozenset(cluster) for cluster in server.clusters}

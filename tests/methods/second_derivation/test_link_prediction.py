@@ -22,12 +22,11 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.seeding import torch_stream
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.tasks import NEGATIVES
+from tests.methods.federations import make_method
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import TOLERANCE, copied, gap, leaves
@@ -134,8 +133,7 @@ class Loop:
 def created(federation: Federation, negatives: str, backbone: str, **schedule: Any) -> Any:
     architecture = Architecture(backbone=backbone, hidden=(16, 12), dropout=0.0)
     task = f"link-prediction[width=8,negatives={negatives}]"
-    setting = make_setting(federation, architecture, Schedule(**schedule), SEED, task=task)
-    return registry.create("fedavg", {}, setting)
+    return make_method("fedavg", {}, federation, architecture, Schedule(**schedule), SEED, task=task)
 
 
 @pytest.mark.parametrize("schedule", list(SCHEDULES.values()), ids=list(SCHEDULES))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, hidden_of
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided
+from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
 from tests.methods.second_derivation.served import average, play
 
@@ -87,8 +87,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         return average(received, sent, weights)
 
     play(pair, loss, update)
-    said = [logits(part, model, backbone) for part, model in zip(pair.parts, pair.models, strict=True)]
-    torch.testing.assert_close(pair.method.predict(), torch.cat(said), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.compare_predictions(lambda k, model: logits(pair.parts[k], model, backbone))
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])

@@ -15,10 +15,9 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.propagation import check_kernel
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device, second_device
 from tests.methods.variants import VARIANTS
 
@@ -59,16 +58,9 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
         # Adam turns rounding into steps where a gradient is as small as its ε: behind the routing, in
         # generated neighbours, and under an L1 divergence.
         schedule = dataclasses.replace(schedule, optimiser="sgd", learning_rate=0.1)
-    setting = make_setting(
-        federation,
-        Architecture(backbone=backbone, hidden=(16, 8), dropout=0.5),
-        schedule,
-        seed=1,
-        task=task,
-        merged=registry.describe(name).merged,
-        device=device,
-    )
-    method = registry.create(name, {**SHORT.get(name, {}), **options}, setting)
+    network = Architecture(backbone=backbone, hidden=(16, 8), dropout=0.5)
+    options = SHORT.get(name, {}) | options
+    method = make_method(name, options, federation, network, schedule, seed=1, task=task, device=device)
     return method, train(method)
 
 

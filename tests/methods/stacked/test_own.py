@@ -14,11 +14,10 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture, runs_with
 from fedsub.methods.stacked.networks.own import Own
-from tests.methods.federations import small_federation
+from tests.methods.federations import make_method, small_federation
 from tests.methods.rounding import assert_agree
 
 SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.05)
@@ -67,12 +66,10 @@ class Inverse(Mean):
         return super().forward(graph, h / (1 - h.mean(dim=1, keepdim=True)))
 
 
-def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0.0) -> FederatedMethod:
+def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0.0) -> Any:
     """Create a method with the network that is passed as `mine`; it is not built yet."""
     architecture = Architecture("mine", (8,), dropout=dropout)
-    info = registry.describe(name)
-    setting = make_setting(FEDERATION, architecture, schedule, seed=1, merged=info.merged)
-    return registry.create(name, {}, setting)
+    return make_method(name, {}, FEDERATION, architecture, schedule, seed=1)
 
 
 def plain_fedavg(network: Callable[..., nn.Module], method: FederatedMethod) -> list[dict[str, Tensor]]:

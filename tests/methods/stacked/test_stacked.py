@@ -18,10 +18,7 @@ from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.kernels import NARROW, sparse_product
 from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
-from fedsub.methods.stacked.propagation import (
-    propagate,
-    with_self_loops,
-)
+from fedsub.methods.stacked.propagation import propagate, use_kernel, with_self_loops
 from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
 from tests.methods.federations import small_dataset, small_federation
 from tests.methods.rounding import assert_agree
@@ -38,7 +35,7 @@ def test_kernels_agree_forward_and_backward(learned):
     for kernel in ("dgl", "torch"):
         h = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
         weight = base.clone().requires_grad_(learned)
-        out = propagate(graph, h, weight, kernel)
+        out = propagate(use_kernel(graph, kernel), h, weight)
         out.square().sum().backward()
         results.append((out.detach(), h.grad, weight.grad if learned else torch.zeros(1)))
     for left, right in zip(*results, strict=True):

@@ -13,11 +13,7 @@ from scipy.stats import chisquare
 from fedsub.methods.structure import node2vec as module
 from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fresh cache folder."""
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def as_matrix(graph: nx.Graph) -> sp.csr_matrix:

@@ -1,33 +1,33 @@
 """Loss and sampler of link prediction; every method learns links, and only real ones."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import build_dataset
-from fedsub.datasets.partition import partition
-from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.tasks import LinkPrediction, Sampler
 from tests.datasets.test_links import codes, edges_of, links_of, planted, split
-from tests.methods.federations import SPLIT, small_federation
+from tests.methods.federations import divided, make_method, small_federation
 
 METHODS = sorted(name for name in registry.names() if "link-prediction" in registry.describe(name).tasks)
 
 
-def setting(
-    federation: Federation, backbone: str = "sgc", task: str = "link-prediction", merged: bool = False
-) -> Setting:
-    architecture = Architecture(backbone=backbone, hidden=(16, 16), dropout=0.0)
-    schedule = Schedule(rounds=20, learning_rate=0.05)
-    return make_setting(federation, architecture, schedule, seed=3, task=task, merged=merged)
+SCHEDULE = Schedule(rounds=20, learning_rate=0.05)
+
+
+def created(
+    name: str, federation: Federation, schedule: Schedule, backbone: str = "sgc", options: str = ""
+) -> Any:
+    network = Architecture(backbone=backbone, hidden=(16, 16), dropout=0.0)
+    return make_method(name, {}, federation, network, schedule, seed=3, task=f"link-prediction{options}")
 
 
 def test_pairs_everywhere_have_one_auc():
@@ -62,15 +62,14 @@ def test_fresh_negatives_are_non_edges_of_the_edges_clients() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_learns_links(name: str) -> None:
     backbone = next(each for each in ("gcn", "graphsage") if each in registry.describe(name).backbones)
-    merged = registry.describe(name).merged
-    given = setting(planted(), backbone, "link-prediction[width=10]", merged)
+    schedule = SCHEDULE
     if name in ("feddc", "feddyn"):
         # Their corrections are of plain gradient steps (see `methods.feddc`).
-        plain = Schedule(rounds=20, local_epochs=3, learning_rate=0.2, optimiser="sgd")
-        given = replace(given, schedule=plain)
-    still = replace(given, schedule=replace(given.schedule, rounds=1, learning_rate=1e-12))
+        schedule = Schedule(rounds=20, local_epochs=3, learning_rate=0.2, optimiser="sgd")
+    still = replace(schedule, rounds=1, learning_rate=1e-12)
     trained, untrained = (
-        train(registry.create(name, {}, each)).metrics["roc_auc_last"] for each in (given, still)
+        train(created(name, planted(), each, backbone, "[width=10]")).metrics["roc_auc_last"]
+        for each in (schedule, still)
     )
     # FedIIH's network ranks these links well before it has learnt anything.
     assert trained > min(untrained + 0.05, 0.9)
@@ -85,17 +84,15 @@ def test_nothing_is_learnt_where_links_are_chance() -> None:
         source, target = np.nonzero(np.triu(generator.random((150, 150)) < 0.06, 1))
         features = generator.normal(size=(150, 16)).astype(np.float32)
         dataset = build_dataset("chance", source, target, features, np.arange(150) % 4)
-        parts = partition(dataset, "random", 3, seed)
-        federation = federate(dataset, parts, make_split(dataset.labels.numpy(), parts, SPLIT, seed, 4))
-        given = replace(setting(federation), schedule=Schedule(rounds=60, learning_rate=0.02))
-        found.append(train(registry.create("local", {}, given)).metrics["roc_auc_last"])
+        schedule = Schedule(rounds=60, learning_rate=0.02)
+        method = created("local", divided(dataset, 3, "random", seed), schedule)
+        found.append(train(method).metrics["roc_auc_last"])
     assert np.mean(found) < 0.54
 
 
 def test_clients_without_edges_have_no_score() -> None:
     federation = small_federation(clients=12, nodes=60)
-    given = setting(federation, task="link-prediction[test=0.4]")
-    scored = given.task.test.client.unique()
-    assert 0 < len(scored) < 12
-    outcome = train(registry.create("fedavg", {}, given))
+    method = created("fedavg", federation, SCHEDULE, options="[test=0.4]")
+    assert 0 < len(method.task.test.client.unique()) < 12
+    outcome = train(method)
     assert 0 <= outcome.metrics["roc_auc"] <= 1

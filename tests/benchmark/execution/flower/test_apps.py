@@ -22,11 +22,11 @@ from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.benchmark.fakes import write_method
+from tests.methods.federations import make_method
 from tests.methods.rounding import assert_agree
 from tests.methods.variants import APART, APART_OPTIONS
 
@@ -136,8 +136,8 @@ def federated(
 def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMethod]:
     """Run the cell in one program; return the outcome and the method."""
     metrics = ALWAYS_SCORED[cell.task.name]
-    setting = make_setting(federation, cell.architecture, cell.schedule, cell.seed, metrics=metrics)
-    method = registry.create(cell.method, dict(cell.options), setting)
+    given = (federation, cell.architecture, cell.schedule, cell.seed)
+    method = make_method(cell.method, dict(cell.options), *given, metrics=metrics)
     return train(method), method
 
 

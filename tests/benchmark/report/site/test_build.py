@@ -47,6 +47,8 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     assert "arena" not in names
     pages = [html for name in names - {"search"} for _, html in _pages(tmp_path, name).values()]
     assert not [html for html in (index, *pages) if "<img" in html]
+    # Methods that break privacy are on no front and in no drawing.
+    assert not [html for html in pages if '<circle class="dot' in html]
     assert any(f"Ada &lt;b&gt; (2 of {len(own)})" in html for html in pages)
     assert 'href="docs/index.html"' in index
     assert not stale.exists()

@@ -13,7 +13,6 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.schedule import LAST, RULES
 from fedsub.methods.core.setting import make_setting
@@ -21,7 +20,7 @@ from fedsub.methods.core.training import _check_selects, train
 from fedsub.methods.stacked import kernels
 from fedsub.methods.tasks import further_metrics, metrics
 from fedsub.methods.tasks.metrics import Items
-from tests.methods.federations import community_federation, small_federation
+from tests.methods.federations import community_federation, make_method, small_federation
 from tests.methods.rounding import assert_agree
 
 CLIENTS, CLASSES = 4, 3
@@ -116,13 +115,12 @@ def test_auc_of_nodes_is_scikit_learns_by_the_probability_of_class_1(
 def test_the_metric_that_selects_has_the_curve_and_stands_beside_the_tasks_own() -> None:
     federation = small_federation(classes=2, features=6)
     schedule = Schedule(rounds=8, learning_rate=0.1, selection_metric="roc_auc")
-    setting = make_setting(federation, schedule=schedule)
-    outcome = train(registry.create("fedavg", {}, setting))
+    outcome = train(make_method("fedavg", {}, federation, schedule=schedule))
     best = outcome.selected_round - 1
     assert best == int(np.argmax(outcome.curve["validation"]))
     assert outcome.metrics["roc_auc"] == outcome.curve["test"][best]
-    plain = make_setting(federation, schedule=Schedule(rounds=8, learning_rate=0.1), metrics=["roc_auc"])
-    by_accuracy = train(registry.create("fedavg", {}, plain))
+    plain = Schedule(rounds=8, learning_rate=0.1)
+    by_accuracy = train(make_method("fedavg", {}, federation, schedule=plain, metrics=["roc_auc"]))
     assert_agree(outcome.curve["loss"], by_accuracy.curve["loss"])
     assert by_accuracy.curve["validation"] != outcome.curve["validation"]
     assert by_accuracy.curve["test"][best] == outcome.metrics["accuracy"]
@@ -132,7 +130,7 @@ def test_a_metric_of_one_average_keeps_it_where_it_selects() -> None:
     federation, outcomes = community_federation(clients=5, nodes=150), []
     for name in ("", "minority_accuracy"):
         schedule = Schedule(rounds=4, learning_rate=0.1, selection="last", selection_metric=name)
-        outcomes.append(train(registry.create("fedavg", {}, make_setting(federation, schedule=schedule))))
+        outcomes.append(train(make_method("fedavg", {}, federation, schedule=schedule)))
     beside, first = outcomes
     pooled, mean = (first.metrics[f"minority_accuracy_{kind}"] for kind in ("pooled", "client_mean"))
     assert pooled != mean
@@ -142,25 +140,23 @@ def test_a_metric_of_one_average_keeps_it_where_it_selects() -> None:
 
 
 def test_a_metric_that_scores_nothing_selects_nothing() -> None:
-    setting = make_setting(small_federation(), schedule=Schedule(selection_metric="roc_auc"))
     with pytest.raises(UserError, match="roc_auc scores no validation item of small"):
-        train(registry.create("fedavg", {}, setting))
+        train(make_method("fedavg", schedule=Schedule(selection_metric="roc_auc")))
     from_one = SimpleNamespace(name="wards", labels=torch.tensor([1, 2, 1]), classes=3)
     with pytest.raises(UserError, match=r"3 classes \(class 0 has no node: number labels from 0\)"):
         _check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one))
-    named = make_setting(small_federation(), schedule=Schedule(rounds=2), metrics=["roc_auc"])
-    assert np.isnan(train(registry.create("fedavg", {}, named)).metrics["roc_auc"])
+    named = make_method("fedavg", schedule=Schedule(rounds=2), metrics=["roc_auc"])
+    assert np.isnan(train(named).metrics["roc_auc"])
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != LAST])
 def test_no_round_is_chosen_by_validation_nodes_that_nobody_has(rule: str) -> None:
     federation = community_federation()
     federation = replace(federation, validation=torch.zeros_like(federation.validation))
-    setting = make_setting(federation, schedule=Schedule(rounds=2, selection=rule))
     with pytest.raises(UserError, match=f"no validation items, and {rule} .*: set selection=last"):
-        train(registry.create("fedavg", {}, setting))
-    last = make_setting(federation, schedule=Schedule(rounds=2, selection=LAST))
-    assert train(registry.create("fedavg", {}, last)).selected_round == 2
+        train(make_method("fedavg", {}, federation, schedule=Schedule(rounds=2, selection=rule)))
+    last = make_method("fedavg", {}, federation, schedule=Schedule(rounds=2, selection=LAST))
+    assert train(last).selected_round == 2
 
 
 def test_a_task_takes_its_own_metrics_alone() -> None:
