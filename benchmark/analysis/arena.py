@@ -34,6 +34,7 @@ from fedsub.benchmark.records.search import FINAL_SEEDS, Search
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+from fedsub.benchmark.spec.space import changes
 
 
 class Entry(Outcome):
@@ -75,12 +76,12 @@ class Entry(Outcome):
 
     def to_dict(self, cap: float | None) -> dict[str, Any]:
         """Return the settings found and all scores. `cap` is the time cap of the search; None if unknown."""
-        best = self.best
+        chosen, settings = changes(self.search.base, self.search.trials[self.chosen])
         finals = {record.key: record for record in (*self.tuned, *self.default) if record is not None}
         return {
             **self.place,
-            "chosen": best.pop("method"),
-            "settings": {name: text(value) for name, value in best.items()},
+            "chosen": chosen,
+            "settings": {name: text(value) for name, value in settings.items()},
             "method": self.method,
             "tuned": [record and record.score for record in self.tuned],
             "default": [record and record.score for record in self.default],

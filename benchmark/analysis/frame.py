@@ -12,10 +12,10 @@ from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.records.record import APART, FAILED, OK, VALIDATION, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
+from fedsub.benchmark.spec.custom import NOUNS, by_name, names_of
 from fedsub.benchmark.spec.protocol import bare, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, check_choice, unknown
-from fedsub.datasets.paths import is_path
 from fedsub.methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Results:
 def select(records: Results, request: Request) -> Results:
     """Select records by the filters of a request.
 
-    Raises UserError, with the nearest values, for a filter value that no record has.
+    A user's file is selected by its path or its name. Raises UserError, with the nearest values, for a filter
+    value that no record has.
     """
     tables = tuple(map(table_name, request.table))
     filters = (
@@ -186,7 +187,8 @@ def select(records: Results, request: Request) -> Results:
         ("seed", request.seeds, lambda record: record.cell.seed),
     )
     found = list(records)
-    for noun, wanted, of in filters:
+    for noun, asked, of in filters:
+        wanted = [by_name(noun, value) for value in asked]
         present = {form for record in records for form in (of(record), bare(of(record)))}
         for value in wanted:
             if value not in present:
@@ -284,14 +286,14 @@ def across(values: pandas.Series) -> pandas.DataFrame:
 
 
 def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
-    """Add a content hash to the names of different graphs that share a name. Records with a built-in method
-    and partition tell graphs apart: their hash covers only the graph.
+    """Add a content hash to the names of different graphs that share a name. Records whose other parts are
+    the benchmark's tell graphs apart: their hash covers only the graph.
     """
     digests: dict[str, set[str]] = {}
-    known = catalog.parts("dataset")
+    known = {part: catalog.parts(part) for part in NOUNS if part != "method"} | {"method": catalog.methods()}
     for cell in (record.cell for record in results if record.cell.files):
-        own = cell.dataset.name not in known
-        if own and cell.method in catalog.methods() and not is_path(cell.partition.name):
+        own = [part for part, name in names_of(cell).items() if name not in known[part]]
+        if own == ["dataset"]:
             digests.setdefault(str(cell.dataset), set()).add(cell.files)
     several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])
     frame.loc[several, "dataset"] += " (" + frame.loc[several, "files"] + ")"

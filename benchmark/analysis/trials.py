@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.records.search import Standing
+from fedsub.benchmark.spec.custom import given_as
+from fedsub.benchmark.spec.plan import DEFAULT, protocols_for
+from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import changes, shared_dimensions
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
@@ -46,16 +50,23 @@ class Outcome(Standing):
     @property
     def best(self) -> dict[str, Any]:
         """Keyword arguments of `run` for the best trial: `method` with its options, and settings."""
-        method, settings = changes(self.search.base, self.search.trials[self.chosen])
-        return {"method": method, **settings}
+        base = self.search.base
+        method, settings = changes(base, self.search.trials[self.chosen])
+        return {"method": given_as("method", method, base), **settings}
 
-    def command(self, settings: Sequence[str] = ()) -> str:
-        """Return the command that runs the best trial, with the `settings` that all trials had."""
-        best = self.best
-        method = best.pop("method")
-        given = " ".join(("", *settings, *(f"{name}={text(value)}" for name, value in best.items())))
-        place = " ".join(f"--{name} '{value}'" for name, value in self.place.items())
-        return f"fedsub run {place} --method '{method}'{' --set' * bool(given.strip())}{given}"
+    def command(self, request: Request) -> str:
+        """Return the command that runs the best trial of a search of the request."""
+        base, best = self.search.base, self.best
+        place = {**self.place, "method": best.pop("method"), "backbone": base.architecture.backbone}
+        tables = request.table or [each.name for each in protocols_for(request) if each.name != DEFAULT]
+        given = [("table", each) for each in tables]
+        given += [(axis, given_as(axis, str(value), base)) for axis, value in place.items()]
+        held = base.to_dict()
+        fixed = dict.fromkeys(setting.partition("=")[0] for setting in request.settings)
+        best = {name: given_as(name, text(held[name]), base) for name in fixed} | best
+        words = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given)
+        settings = [f"{name}={text(value)}" for name, value in best.items()]
+        return f"fedsub run {words}{' --set' * bool(settings)} {shlex.join(settings)}".rstrip()
 
     @property
     def points(self) -> pandas.DataFrame:

@@ -53,8 +53,8 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
                 say(f"{outcome.title}: trial {row['trial']} failed: {row['error']}")
         if shares := [f"{name} {share:.0%}" for name, share in importance([outcome]).items()]:
             say(f"importance in the first rung: {', '.join(shares)}")
-        console.print(outcome.command(request.settings), markup=False, highlight=False, soft_wrap=True)
-    return 0
+        console.print(outcome.command(request), markup=False, highlight=False, soft_wrap=True)
+    return int(any(all(row["error"] for row in each.rows) for each in shown.outcomes))
 
 
 def _table(outcome: Outcome) -> Table:
@@ -77,6 +77,10 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
     searches, references, skipped = plan_searches(replace(request, method=asked))
     for skip in skipped:
         say(f"skipped {skip.what}: {skip.reason}")
+    if len({(each.base.block, each.base.variant) for each in searches}) < len(searches):
+        raise UserError(
+            "a method has several searches on a block: give each setting once, and graphs names of their own"
+        )
     until = time.monotonic() + 3600 * options.hours
     ran = []
     for block in _blocks(request, searches):

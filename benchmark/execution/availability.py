@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 from fedsub.benchmark.execution.runner import is_own, prepare
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import user_objects_of
+from fedsub.benchmark.spec.custom import paths_of, user_objects_of
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
@@ -35,11 +36,8 @@ def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], l
 
 def users_graphs(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a line on each user's graph among the cells: what was read, and how it is prepared."""
-    own = {
-        (cell.dataset, cell.files, cell.largest_component, cell.binarise, cell.feature_transform): cell
-        for cell in cells
-        if is_own(cell)
-    }
+    prepared = attrgetter("dataset", "largest_component", "binarise", "feature_transform")
+    own = {(prepared(cell), paths_of(cell).get("dataset")): cell for cell in cells if is_own(cell)}
     for cell in own.values():
         # A graph that cannot be read is reported by its failing cells.
         with suppress(UserError), user_objects(user_objects_of(cell)):

@@ -48,8 +48,9 @@ def plan_searches(
     plan = make_plan(request, digests)
     searches = [Search.asked(request, cell) for cell in plan.cells]
     blocks = {cell.block for cell in plan.cells}
-    others = make_plan(replace(request, method=(REFERENCE,), backbone=()), digests).cells
-    references = {cell.block: Search.of(cell, 1).full(0)[0] for cell in others}
+    # On all backbones, as a setting may have an effect with some only; the first one counts.
+    others = make_plan(replace(request, method=(REFERENCE,), shard=None), digests).cells
+    references = {cell.block: Search.of(cell, 1).full(0)[0] for cell in reversed(others)}
     return searches, [cell for block, cell in references.items() if block in blocks], plan.skipped
 
 
@@ -62,9 +63,9 @@ def tune(request: Request, digests: Any = None, sampler: Any = None, **how: Any)
     """
     with user_objects(how.get("objects") or {}):
         searches, references, skipped = plan_searches(request, digests)
-    for skip in skipped:
-        how["warn"](f"skipped {skip.what}: {skip.reason}")
-    return run_searches(request, searches, references, sampler, **how)
+        for skip in skipped:
+            how["warn"](f"skipped {skip.what}: {skip.reason}")
+        return run_searches(request, searches, references, sampler, **how)
 
 
 def run_searches(
@@ -105,7 +106,8 @@ def run_searches(
             _in_turn(going_on),
             lambda cell, now: Standing(second[cell.key], now).seconds < caps[cell.block],
         )
-    return Tuned(searches, records, caps)
+    # The graph of a search without a record is missing.
+    return Tuned([each for each in searches if Standing(each, records).short], records, caps)
 
 
 def _chosen_by(

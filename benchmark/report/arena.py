@@ -45,7 +45,7 @@ def write_arena(
             return []
         request = replace(request, trials=before.get("trials", request.trials))
     records = Records(results)
-    request = replace(request, table=(str(ARENA),), partition=(), seeds=(0,))
+    request = replace(request, table=(str(ARENA),), partition=(), seeds=(0,), shard=None)
     grid = load_protocol(str(ARENA)).grid
     datasets = tuple(dict.fromkeys((*grid["dataset"], *request.dataset)))
     methods = tuple(dict.fromkeys((*grid["method"], *asked)))

@@ -17,6 +17,7 @@ from fedsub.benchmark.analysis.means import LEVEL, Table, make_table
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.wording import markdown_table, title_of
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request
@@ -218,8 +219,10 @@ def export_records(
     chosen = select(Results(tuple(records.values())), replace(request, table=()))
     current = [record for record in chosen if not outdated_parts(record.cell)]
     # Rows and columns have the order of the request.
-    current.sort(key=lambda record: _place(request.dataset, str(record.cell.dataset)))
-    current.sort(key=lambda record: _place(request.method, record.cell.variant))
+    graphs = [by_name("dataset", each) for each in request.dataset]
+    methods = [by_name("method", each) for each in request.method]
+    current.sort(key=lambda record: _place(graphs, str(record.cell.dataset)))
+    current.sort(key=lambda record: _place(methods, record.cell.variant))
     return export(Results(tuple(current)), path, rows, columns, titles=titles, against=against)
 
 

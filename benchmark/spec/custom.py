@@ -59,9 +59,7 @@ class NamedFiles:
         if paths:
             cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
         if any(name.endswith(PLUGIN) for name in metrics_of(cell)):
-            *further, selection = map(self.measured, metrics_of(cell))
-            schedule = replace(cell.schedule, selection_metric=selection)
-            cell = replace(cell, schedule=schedule, further_metrics=tuple(further))
+            cell = with_metrics(cell, self.measured)
         content = self.digest(cell)
         return replace(cell, files=content) if content else cell
 
@@ -134,6 +132,13 @@ def metrics_of(cell: Cell) -> tuple[str, ...]:
     return *cell.further_metrics, cell.schedule.selection_metric
 
 
+def with_metrics(cell: Cell, form: Callable[[str], str]) -> Cell:
+    """Return the cell with its metrics (`metrics_of`) in another form."""
+    *further, selection = map(form, metrics_of(cell))
+    schedule = replace(cell.schedule, selection_metric=selection)
+    return replace(cell, schedule=schedule, further_metrics=tuple(further))
+
+
 def sources_of(part: str, path: Path) -> list[Path]:
     """Return the files that make up a user-supplied part. Raises UserError if one cannot be read."""
     from fedsub.datasets import own
@@ -148,14 +153,26 @@ def user_objects_of(cell: Cell) -> UserObjects:
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        # Without `./`, a folder in the working folder would be read as a name.
-        given = (
-            partial(_reader(part), path=str(path))
-            if reads
-            else str(path if path.is_absolute() else f"./{path}")
-        )
+        given = partial(_reader(part), path=str(path)) if reads else written(path)
         found[NOUNS[part], names[part]] = given
     return found
+
+
+def written(path: Path) -> str:
+    """Return a path as text. Without `./`, a folder in the working folder would be read as a name."""
+    return str(path if path.is_absolute() else f"./{path}")
+
+
+def given_as(part: str, text: str, cell: Cell) -> str:
+    """Return a part or setting of the cell, `text`, as a request gives it: a user's file by its path."""
+    if part == "selection_metric":
+        return text.partition("[")[0]
+    if (path := paths_of(cell).get(part)) is None:
+        return text
+    spec = Spec(text)
+    if part in ("partition", "split") and path.suffix != PLUGIN:
+        return format_name(FILE, {**spec.written, "path": str(path)})
+    return format_name(written(path), spec.written)
 
 
 def check_unchanged(cell: Cell) -> None:
@@ -219,7 +236,8 @@ def _reader(part: str) -> Callable[..., Any]:
 
 def _name_of(part: str, path: Path) -> str:
     """Return a name for a file without running its code: a method's registered name, else the file's stem. If
-    the name is taken, and for a partition or split that is data: the whole file name."""
+    the name is taken, and for a partition or split that is data: the whole file name; a folder whose name is
+    taken gets ` (own)`."""
     if part == "method":
         name = _registered(path)
     elif part == "dataset":
@@ -230,7 +248,8 @@ def _name_of(part: str, path: Path) -> str:
         name = path.stem.replace("_", "-")
     else:
         return path.name
-    return path.name if name in catalog.names(part) else name
+    known = catalog.names(part)
+    return name if name not in known else f"{name} (own)" if path.name in known else path.name
 
 
 def _registered(path: Path) -> str:
@@ -252,7 +271,7 @@ def _registered(path: Path) -> str:
 def by_name(part: str, text: Any) -> Any:
     """Return a value of a grid's axis, or a split, with the path of a user's file replaced by the name of its
     content."""
-    if part == "split":
+    if part in ("partition", "split"):
         found = _path_in(Spec(text))
         exists = found is not None and found.expanduser().exists()
         return _spec_named(Spec(text), _name_of(part, found)).text if found and exists else text

@@ -14,7 +14,7 @@ import networkx
 import numpy as np
 
 from fedsub.benchmark.spec import digests
-from fedsub.benchmark.spec.custom import NOUNS
+from fedsub.benchmark.spec.custom import NOUNS, written
 from fedsub.benchmark.spec.request import MOST_SEEDS, Request
 from fedsub.benchmark.spec.settings import setting_from_text, takes_list
 from fedsub.datasets import registry as graphs
@@ -23,7 +23,7 @@ from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import Spec, format_value
 from fedsub.datasets.own import as_own
 from fedsub.datasets.partition import SCHEMES, Partition
-from fedsub.datasets.partition.base import clients_from, is_grouped, of_component
+from fedsub.datasets.partition.base import Drawn, clients_from, is_grouped, of_component
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.stacked.backbones import BACKBONES
@@ -59,7 +59,9 @@ class Given:
 
     def dataset(self, given: Any) -> str:
         """Register a graph; returns its name."""
-        if isinstance(given, (str, Spec, Path)):
+        if isinstance(given, Path):
+            return written(given)
+        if isinstance(given, (str, Spec)):
             return str(given)
         found: Dataset = as_own(given)
         return self._add("dataset", found.name, found, digests.of_dataset(found), graphs.names())
@@ -72,10 +74,15 @@ class Given:
             name, digest = getattr(given, "__name__", "own").replace("_", "-"), digests.of_object(given)
             return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
         nodes = list(graph.nodes) if isinstance(graph, networkx.Graph) else None
-        fixed = list(given.nodes) if isinstance(given, Partition) else clients_from(given, nodes)
-        parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
+        fixed: Any
+        if isinstance(given, Partition):
+            fixed = Drawn(given.nodes, given.added, given.names)
+            parts, count = [*given.nodes, *filter(np.size, [given.added])], given.clients
+        else:
+            fixed = clients_from(given, nodes)
+            parts, count = [fixed], int(fixed.max(initial=0)) + 1
         digest = digests.of_arrays(parts)
-        self._counted = (len(fixed) if isinstance(fixed, list) else int(fixed.max(initial=0)) + 1,)
+        self._counted = (count,)
         return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
 
     def method(self, given: Any) -> str:
@@ -119,6 +126,11 @@ class Given:
 def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
     if isinstance(clients_of, np.ndarray):
         return of_component(dataset, clients_of, "the array that was given")
+    if dataset.component is not None and max(int(part[-1]) for part in clients_of.clients) >= dataset.nodes:
+        raise UserError(
+            "the partition is of the whole graph, of which only the largest component is used: set"
+            " largest_component=false, or divide the component"
+        )
     return clients_of
 
 

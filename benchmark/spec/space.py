@@ -46,12 +46,18 @@ def shared_dimensions() -> tuple[Dimension, ...]:
     return tuple(Dimension(name, part, each) for part, kind in parts for name, each in ranges_of(kind))
 
 
-def own_dimensions(method: str) -> tuple[Dimension, ...]:
-    """Dimensions of a method's options. Raises UserError for an unknown method and more than `MOST_OWN`."""
+def own_dimensions(method: str, fixed: Collection[str] = ()) -> tuple[Dimension, ...]:
+    """Dimensions of a method's options. Raises UserError for an unknown method and more than `MOST_OWN` that
+    are not `fixed`."""
     found = tuple(Dimension(name, "options", each) for name, each in catalog.describe(method).tuned.items())
     if len(found) > MOST_OWN:
+        found = tuple(each for each in found if each.name not in fixed)
+    if len(found) > MOST_OWN:
         named = ", ".join(each.name for each in found)
-        raise UserError(f"{method} has more than {MOST_OWN} tunable options ({named}): fix some of them")
+        raise UserError(
+            f"{method} has more than {MOST_OWN} tunable options ({named}): fix some of them, as in"
+            f" '{method}[{found[0].name}=…]'"
+        )
     return found
 
 
@@ -70,7 +76,7 @@ def trial_cells(base: Cell, count: int = Request.trials, fixed: Collection[str] 
     """Return the trials of a search: `base`, then `base` moved to each point, except the settings and options
     named in `fixed`. Raises UserError as `own_dimensions` does."""
     with user_objects(user_objects_of(base)):
-        space = (*shared_dimensions(), *own_dimensions(base.method))
+        space = (*shared_dimensions(), *own_dimensions(base.method, fixed))
         return [base, *(_at(base, space, point, fixed) for point in points(count))]
 
 
@@ -78,7 +84,7 @@ def asked_cell(base: Cell, share_of: Callable[[str], float], fixed: Collection[s
     """Return `base` with every tuned setting and option, except those named in `fixed`, at the share of its
     range, in [0, 1), that `share_of` returns for its name."""
     with user_objects(user_objects_of(base)):
-        space = (*shared_dimensions(), *own_dimensions(base.method))
+        space = (*shared_dimensions(), *own_dimensions(base.method, fixed))
         free = [each for each in space if each.name not in fixed]
         return _at(base, free, [share_of(each.name) for each in free], fixed)
 

@@ -19,9 +19,12 @@ from fedsub import Results, datasets, results, run, tune
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.options import Spec
+from fedsub.datasets.partition import Partition
 from fedsub.methods.core.base import register
 from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell, make_record, write_method
@@ -314,3 +317,28 @@ def test_a_search_among_several_must_be_named(data_directory: Path, tmp_path: Pa
     assert "hidden" not in found.best("fedavg")
     with pytest.raises(UserError, match="2 searches match"):
         found.best()
+
+
+def test_a_given_partition_keeps_its_edges_and_names_and_fits_its_graph() -> None:
+    graph = datasets.load("community[nodes=60]")
+    nodes = (np.arange(30), np.arange(30, 60))
+    parts = [
+        Partition("own", nodes, added, ("a", "b")) for added in (np.array([[0], [59]]), np.zeros((2, 0)))
+    ]
+    given = [Given(), Given()]
+    drawn = []
+    for each, part in zip(given, parts, strict=True):
+        name = each.partition(part, graph)
+        drawn.append(each.objects["partition scheme", name](graph, 2, 0))
+    assert [each.edges.tolist() for each in drawn] == [[[0], [59]], [[], []]]
+    assert drawn[0].names == ("a", "b")
+    assert given[0].digests != given[1].digests
+    source, target = np.arange(29), np.arange(1, 30)
+    lone = build_dataset("lone", source, target, np.ones((60, 2)), np.arange(60) % 2)
+    with pytest.raises(UserError, match="only the largest component is used: set largest_component=false"):
+        run(lone, parts[0], method="local", rounds=1, progress=False)
+
+
+def test_a_folder_may_be_given_as_a_path() -> None:
+    assert Given().dataset(Path("rings")) == Given().dataset(Path("./rings")) == "./rings"
+    assert Given().dataset(Path("/a/rings")) == "/a/rings"

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
 from fedsub.benchmark.execution.flower.wire import Wire
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import names_of, renamed
+from fedsub.benchmark.spec.custom import names_of, renamed, with_metrics
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core.base import FederatedMethod
@@ -27,7 +27,7 @@ def cell_of(context: Context, folder: Path) -> Cell:
     for part in OWN_PARTS:
         if (name := names_of(cell)[part]).endswith(PLUGIN):
             cell = renamed(cell, part, str(folder / OWN / name))
-    return cell
+    return with_metrics(cell, lambda name: str(folder / OWN / name) if "[" in name else name)
 
 
 def scores_received(method: FederatedMethod) -> bool:

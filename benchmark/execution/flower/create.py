@@ -10,8 +10,16 @@ from pathlib import Path
 from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
 from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import paths_of, renamed, sources_of, user_objects_of
+from fedsub.benchmark.spec.custom import (
+    metrics_of,
+    paths_of,
+    renamed,
+    sources_of,
+    user_objects_of,
+    with_metrics,
+)
 from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
@@ -102,13 +110,16 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
         (package / f"{side}.py").write_text(text, encoding="utf-8")
     (package / "__init__.py").touch()
     runs = replace(cell, further_metrics=(*cell.further_metrics, *ALWAYS_SCORED[cell.task.name]))
-    for part, path in paths_of(cell).items():
-        if part in OWN_PARTS:
-            for source in sources_of(part, path):
-                target = package / OWN / source.relative_to(path.expanduser().parent)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-            runs = renamed(runs, part, path.name)
+    runs = with_metrics(runs, lambda name: Path(name).name)
+    own = [(part, path) for part, path in paths_of(cell).items() if part in OWN_PARTS]
+    for part, path in own:
+        runs = renamed(runs, part, path.name)
+    own += [("metric", Path(bare(name))) for name in metrics_of(cell) if "[" in name]
+    for part, path in own:
+        for source in sources_of(part, path):
+            target = package / OWN / source.relative_to(path.expanduser().parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
     stored = json.dumps(json.dumps(runs.to_dict()))
     title = json.dumps(cell.title)[1:-1]
     project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)

@@ -1,15 +1,17 @@
 """Records as frames: what is a row, what is averaged, and what is said where nothing can be."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 
-from fedsub.benchmark.analysis.frame import Results, across
+from fedsub.benchmark.analysis.frame import Results, across, select
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import failed, make_cell, make_record
+from tests.benchmark.fakes import failed, make_cell, make_record, write_method
 
 
 def scores(*values: float | None, method: str = "fedavg") -> tuple[Record, ...]:
@@ -183,3 +185,34 @@ def test_values_stand_in_their_places_in_whatever_order_they_come() -> None:
     found = across(pandas.Series(["by", "ay", "bx", "ax"], index=pandas.MultiIndex.from_tuples(places)))
     rows = [("b", {"y": "by", "x": "bx"}), ("a", {"y": "ay", "x": "ax"})]
     assert [*found.to_dict("index").items()] == rows
+
+
+def test_records_of_a_users_file_are_selected_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_method(Path("mine.py"))
+    Path("rings.npz").touch()
+    Path("clients.txt").touch()
+    mine = make_cell(dataset="rings", method="mine", partition="clients.txt")
+    records = Results(tuple(map(make_record, (mine, make_cell(dataset="rings"), make_cell(method="mine")))))
+    for method in ("./mine.py", "mine"):
+        asked = Request(dataset=("./rings.npz",), method=(method,), partition=("file[path=clients.txt]",))
+        chosen = select(records, asked)
+        assert [record.cell for record in chosen] == [mine]
+    with pytest.raises(UserError, match=r"unknown method in the records './other.py'"):
+        select(records, Request(method=("./other.py",)))
+
+
+def test_only_another_graph_makes_another_column() -> None:
+    one = [
+        make_cell(dataset="rings", files="a" * 64),
+        make_cell(dataset="rings", files="b" * 64, method="mine"),
+        make_cell(dataset="rings", files="c" * 64, backbone="my-net"),
+        make_cell(dataset="rings", files="d" * 64, split="mine"),
+        make_cell(dataset="rings", files="e" * 64, partition="mine"),
+    ]
+    assert [*Results(tuple(map(make_record, one))).pivot().columns] == ["rings"]
+    edited = make_cell(dataset="rings", files="0" * 64)
+    found = Results(tuple(map(make_record, [*one, edited])))
+    assert {"rings (aaaaaaaa)", "rings (00000000)"} <= {*found.pivot()}

@@ -196,10 +196,26 @@ def test_trials_are_shown_with_the_command_of_the_best(
     assert "fedprox on community, metis, 3 clients" in out
     assert "defaults" in out
     command = out.splitlines()[-1]
-    for said in ("fedsub run", "--clients '3'", "--method 'fedprox", " --set rounds=9 ", "learning_rate="):
+    for said in ("fedsub run", "--clients 3", "--method 'fedprox", " --set rounds=9 ", "learning_rate="):
         assert said in command
 
 
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *TUNE, "--cap", "3", "--clients", "3", work=tuned_run) == 0
     assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in capsys.readouterr().err
+
+
+def test_a_method_with_two_searches_on_a_block_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ("--set", "learning_rate=0.1", "learning_rate=0.2")
+    arena = ("arena", *SMALL, "--dataset", GRAPHS[0], "--method", "fedprox", *grid)
+    assert run(tmp_path, *arena, work=_run) == 2
+    assert "several searches on a block: give each setting once" in capsys.readouterr().err
+
+
+def test_the_page_of_a_shard_has_the_records_of_all(log: Path, tmp_path: Path) -> None:
+    asked = ("--dataset", GRAPHS[0], "--method", "fedprox")
+    whole = _arena(tmp_path, *asked)
+    for shard in ("1/2", "2/2"):
+        assert _arena(tmp_path, *asked, "--shard", shard)["ranking"] == whole["ranking"]

@@ -15,8 +15,12 @@ from fedsub.benchmark.records.folder import SEARCH_SEEDS
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import failed, make_cell, tuned_run
 
 ROUNDS = 9
@@ -215,3 +219,44 @@ def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
     standing = _tune(_request(tmp_path), Work(), trials=20, cap=1e-6)
     assert [*standing.short] == [0]
     assert standing.chosen == 0
+
+
+def test_a_setting_that_only_the_asked_network_reads_hinders_no_cap(tmp_path: Path) -> None:
+    request = replace(_request(tmp_path, settings=("hops=3",)), backbone=("gcn", "sgc"), trials=2)
+    found = _tuned(request, Work())
+    assert [each.base.architecture.backbone for each in found.searches] == ["gcn", "sgc"]
+    assert [*found.caps.values()] == [request.cap]
+
+
+def test_every_shard_has_the_cap(tmp_path: Path) -> None:
+    methods = ("fedprox", "ditto", "local", "fedper", "fedadam", "fedpub", "scaffold", "fedgta")
+    shards = [
+        _tuned(replace(_request(tmp_path, *methods), trials=2, shard=(part, 2)), Work()) for part in (1, 2)
+    ]
+    assert sorted(each.base.method for found in shards for each in found.searches) == sorted(methods)
+    assert [[*found.caps.values()] for found in shards] == [[pytest.approx(30.0)]] * 2
+
+
+def test_a_search_without_its_graph_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise UserError(f"{name} is not here")
+
+    monkeypatch.setattr(graphs, "is_available", lambda name: name != "cora")
+    monkeypatch.setattr(graphs, "load", load)
+    said: list[str] = []
+    request = replace(_request(tmp_path), dataset=("community", "cora"), trials=2)
+    found = tune(request, work=Work(), warn=said.append, inform=lambda text: None, quiet=True)
+    assert [each.base.dataset.name for each in found.searches] == ["community"]
+    assert {*said} == {"skipped cora: cora is not here"}
+
+
+def test_a_sampler_tunes_a_method_that_a_program_passes(tmp_path: Path) -> None:
+    @register("passed", title="Passed", paper="none")
+    class Passed(FedAvg):
+        """FedAvg."""
+
+    given = Given()
+    request = replace(_request(tmp_path, given.method(Passed)), trials=3, cap=0)
+    how: dict[str, Any] = {"objects": given.objects, "warn": pytest.fail, "inform": print, "quiet": True}
+    found = tune(request, given.digests, TPESampler(seed=0), work=Work(), **how)
+    assert len({cell.schedule for cell in found.searches[0].trials}) == 3

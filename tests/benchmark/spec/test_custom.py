@@ -7,7 +7,8 @@ import pytest
 from fedsub import datasets
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.runner import attempt
+from fedsub.benchmark.execution.availability import users_graphs
+from fedsub.benchmark.execution.runner import attempt, is_own
 from fedsub.benchmark.spec import sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -175,6 +176,19 @@ def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pyte
     assert [name for name, key in keys().items() if key != before[name]] == ["fedavg", "fedprox"]
 
 
+def test_a_graph_in_a_folder_called_like_one_of_the_benchmark_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cora").mkdir()
+    for name in ("nodes.csv", "edges.csv"):
+        (tmp_path / "cora" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    cell = cell_of("--dataset", "./cora")
+    assert cell.dataset.name == "cora (own)"
+    assert is_own(cell)
+    assert not is_own(cell_of("--dataset", "cora"))
+
+
 TABLE = """
 [grid]
 dataset = ["community[nodes=60]"]
@@ -251,3 +265,13 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
         assert not runs(*command), command
     assert "mine" in Path("results/leaderboards/table.md").read_text()
     assert "mine" in Path("out.csv").read_text()
+
+
+def test_a_run_says_once_what_was_read_of_a_graph(write: Callable[[str], tuple[str, ...]]) -> None:
+    for name in ("a", "b"):
+        Path(name, "rings").mkdir(parents=True)
+        Path(name, "rings/nodes.csv").write_text(f"id,x,label\n1,1,{name}\n2,2,c\n3,3,c\n")
+        Path(name, "rings/edges.csv").write_text("source,target\n1,2\n2,3\n")
+    argv = ["--dataset", "./a/rings", "./b/rings", "--clients", "2", *write("mine.py"), "local"]
+    lines = [*users_graphs(make_plan(parse(argv).request).cells)]
+    assert [line.partition(" nodes")[0] for line in lines] == ["rings: 3", "rings: 3"]

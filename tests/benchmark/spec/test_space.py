@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from fedsub.benchmark.spec import space
+from fedsub.benchmark.spec import catalog, space
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from tests.benchmark.fakes import make_cell
 
@@ -52,3 +53,11 @@ def test_what_a_trial_changes_is_told_apart_from_its_options() -> None:
     assert "dropout" in settings
     assert "dropout=" in method
     assert space.changes(base, base) == ("fedlit", {})
+
+
+def test_of_too_many_tunable_options_some_are_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "MOST_OWN", 2)
+    with pytest.raises(UserError, match=r"more than 2 tunable options .*: fix some of them, as in 'fedcog\["):
+        space.trial_cells(make_cell(method="fedcog"), 3)
+    fixed, *_ = catalog.describe("fedcog").tuned
+    assert len(space.trial_cells(make_cell(method="fedcog"), 3, {fixed})) == 3

@@ -1,17 +1,22 @@
 """A folder from which any machine can run a cell's clients, each with only its own data."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsub.benchmark.cli.commands import BAD_INPUT, main
 from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.execution.flower.app import cell_of
 from fedsub.benchmark.execution.flower.create import create
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.datasets.archive import read_archive
 from fedsub.datasets.errors import UserError
+from fedsub.methods import tasks
 from tests.benchmark.fakes import make_cell
 
 CELL = make_cell(dataset="community[nodes=120]", clients=3)
@@ -61,3 +66,26 @@ def test_a_folder_with_files_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "mine.txt").touch()
     assert main(parse(["flower", "create", str(tmp_path), *COMMAND])) == BAD_INPUT
     assert "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("names", ["metrics = './score.py'\n{}", "{}selection_metric = './score.py'"])
+def test_a_users_metric_goes_with_the_app(
+    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("score.py").write_text(
+        "from fedsub.methods.tasks.metrics import Score, metric\n@metric()\ndef score(output, items):\n"
+        "    return Score(items.count / (items.count + 1), items.count)\n"
+    )
+    grid = (
+        "[grid]\ndataset = 'community[nodes=60]'\nmethod = 'fedavg'\npartition = 'metis'\nbackbone = 'gcn'\n"
+    )
+    Path("table.toml").write_text(names.format(f"{grid}clients = 2\n[settings]\nrounds = 1\n"))
+    argv = ["flower", "create", "app", "--table", "table.toml", "--trust", "--seeds", "1"]
+    assert main(parse(argv)) == 0
+    Path("score.py").unlink()
+    config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    context: Any = SimpleNamespace(run_config=config)
+    cell = cell_of(context, Path("app/federation"))
+    found = tasks.NodeClassification.metrics_with(cell.further_metrics, cell.schedule.selection_metric)
+    assert "score" in {each.name for each in found}
