@@ -31,6 +31,15 @@ from fedsub.benchmark.spec.plan import versions_of
 CURVE: dict[str, list[float | None]] = {"round": [1, 2], "validation": [40.0, 50.0], "test": [42.0, 51.0]}
 COMMIT = "0123456789abcdef"
 ENVIRONMENT = {"cpu": "test", "machine": "m", "threads": 1, "torch": "2", "dgl": "1"}
+METRIC = """
+from fedsub.methods.tasks.metrics import Score, metric
+
+
+@metric(task="node-classification")
+def share_right(output, items):
+    return Score(items.right(output) / items.count, items.count)
+"""
+"""The file of a user's metric `share_right`."""
 
 
 def make_cell(**settings: Any) -> Cell:

@@ -22,7 +22,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
-from tests.benchmark.fakes import failing_run, quick_run, run, stored, write_method
+from tests.benchmark.fakes import METRIC, failing_run, quick_run, run, stored, write_method
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
 
@@ -200,16 +200,6 @@ def test_a_cell_of_two_tables_is_shown_in_both(tmp_path: Path, capsys: pytest.Ca
         shown = {record["protocol"] for record in json.loads(captured.out)}
         assert shown == {"fedpub-2", "fedpub-2-once"}
     assert "no run has the score" not in captured.err
-
-
-METRIC = """
-from fedsub.methods.tasks.metrics import Items, Score, metric
-
-
-@metric(task="node-classification")
-def share_right(output, items):
-    return Score(items.right(output) / items.count, items.count)
-"""
 
 
 def test_a_metric_of_ones_own_is_a_file(

@@ -11,7 +11,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records import bundle
 from fedsub.benchmark.records.bundle import MANIFEST, unpack
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import write_method
+from tests.benchmark.fakes import METRIC, write_method
 
 TABLE = """
 [grid]
@@ -62,16 +62,6 @@ def test_a_bundle_is_verified_where_nothing_else_is(study: Path, capsys: pytest.
     assert main(parse([*verify, "--trust"])) == 0
     assert "2 records run again: no differences" in capsys.readouterr().err
     sys.modules.pop("beside", None)
-
-
-METRIC = """
-from fedsub.methods.tasks.metrics import Score, metric
-
-
-@metric(task="node-classification")
-def share_right(output, items):
-    return Score(items.right(output) / items.count, items.count)
-"""
 
 
 def test_a_bundle_holds_the_metrics_of_its_table(
