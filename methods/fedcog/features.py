@@ -8,10 +8,10 @@ never in memory at full width.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import dgl
@@ -204,7 +204,9 @@ def mixed_hops(
     kind: str, features: Matrix, step: Callable[[Matrix], Matrix], hops: int, alpha: float
 ) -> Matrix:
     """H of the variants `sgc`, `appnp` and `gbp`, (n, d); for `gprgnn` [X, ÂX, …, Â^L X], (n, (L + 1) d)."""
-    h, levels = features, [features]
+    h = features
+    if kind == "gprgnn":
+        return _side_by_side(accumulate(range(hops), lambda h, _: step(h), initial=h), hops + 1)
     total = alpha * features if kind == "gbp" else features
     for hop in range(1, hops + 1):
         h = step(h)
@@ -212,13 +214,24 @@ def mixed_hops(
             h = _add((1 - alpha) * h, alpha * features)
         elif kind == "gbp":
             total = _add(total, alpha * (1 - alpha) ** hop * h)
-        elif kind == "gprgnn":
-            levels.append(h)
-    if kind == "gprgnn":
-        if all(sp.issparse(level) for level in levels):
-            return sp.hstack(levels, format="csr")
-        return torch.cat([as_dense(level) for level in levels], dim=1)
     return total if kind == "gbp" else h
+
+
+def _side_by_side(levels: Iterable[Matrix], number: int) -> Matrix:
+    """[first, second, …] of `number` matrices, (n, d) each; dense ones are never all in memory twice."""
+    sparse: list[sp.csr_matrix] = []
+    wide: Tensor | None = None
+    for place, level in enumerate(levels):
+        rows, width = level.shape
+        if sp.issparse(level) and wide is None:
+            sparse.append(level)
+            continue
+        if wide is None:
+            wide = torch.empty(rows, number * width)
+            for before, matrix in enumerate(sparse):
+                wide[:, before * width : (before + 1) * width] = as_dense(matrix)
+        wide[:, place * width : (place + 1) * width] = as_dense(level)
+    return sp.hstack(sparse, format="csr") if wide is None else wide
 
 
 def _add(first: Matrix, second: Matrix) -> Matrix:

@@ -25,8 +25,6 @@ PRESENT_SHARE = 0.9
 """Share of (client, feature) pairs that occur, below which only their rows of a gradient are written."""
 EPSILON = 1e-5
 """ε of layer normalisation."""
-DENSE_BYTES = 2**31
-"""Size above which features stay sparse whatever their share of non-zero entries."""
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -200,7 +198,7 @@ def is_dense(features: Tensor) -> bool:
     rows, width = features.shape
     entries = rows * width
     present = len(features.values()) if features.layout is torch.sparse_csr else int(features.count_nonzero())
-    return present > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES
+    return present > DENSE_SHARE * entries
 
 
 class NormalisedFeatures(Features):

@@ -15,7 +15,7 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.training import train
 from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, couple, exposed
-from fedsub.methods.fedcog.features import FeaturePropagation
+from fedsub.methods.fedcog.features import FeaturePropagation, as_dense, mixed_hops
 from tests.methods.federations import divided, make_method, small_federation
 
 SCHEDULE = Schedule(rounds=3, learning_rate=0.5, optimiser="sgd", averaging="pooled")
@@ -123,3 +123,7 @@ def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.Monk
     assert sparse.sent == dense.sent
     forms = sparse.sent.forms()
     assert size_of(*forms["nonzero"]) < size_of(*forms["sparse"]) < size_of(*forms["dense"])
+    for hops, form in ((1, sp.csr_matrix), (8, torch.Tensor)):
+        wide = mixed_hops("gprgnn", x, sparse, hops, 0.1)
+        assert isinstance(wide, form)
+        torch.testing.assert_close(as_dense(wide), mixed_hops("gprgnn", as_dense(x), dense, hops, 0.1))
