@@ -69,7 +69,9 @@ class Dropout:
         """Inverted dropout: zero an entry with probability p, divide the others by 1 − p."""
         if self.threshold == 0:
             return h
-        return h * (self.mask(tuple(h.shape)) * self.scale)
+        factor = self.mask(tuple(h.shape)) * self.scale
+        # Constant features are the largest of tensors, and no gradient needs the factor again.
+        return h * factor if h.requires_grad else factor.mul_(h)
 
 
 def trains(dropout: Dropout | None) -> bool:

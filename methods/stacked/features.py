@@ -21,6 +21,11 @@ DENSE_SHARE = 0.45
 """Share of non-zero entries above which the dense product of propagated features is taken to be faster than
 the sparse one. At 0.35 both are about equal (amazon_computers, FedAvg of 10 clients: 196 ms of training a
 round dense, 181 sparse)."""
+DENSE_BYTES = 2**31
+"""Size of dense features above which memory decides on their form, not speed."""
+SHORTER_SHARE = 0.25
+"""Share of non-zero entries above which the dense form is shorter than CSR and its transpose: an entry takes
+4 bytes dense and 2 · 8 sparse."""
 PRESENT_SHARE = 0.9
 """Share of (client, feature) pairs that occur, below which only their rows of a gradient are written."""
 EPSILON = 1e-5
@@ -194,11 +199,11 @@ class DenseFeatures(Features):
 
 
 def is_dense(features: Tensor) -> bool:
-    """Whether a dense product is the faster one for these features, (n, d), dense or CSR."""
+    """Whether the dense form is the better one for these features, (n, d), dense or CSR."""
     rows, width = features.shape
     entries = rows * width
     present = len(features.values()) if features.layout is torch.sparse_csr else int(features.count_nonzero())
-    return present > DENSE_SHARE * entries
+    return present > (DENSE_SHARE if 4 * entries <= DENSE_BYTES else SHORTER_SHARE) * entries
 
 
 class NormalisedFeatures(Features):

@@ -182,6 +182,18 @@ def test_row_normalised_features_sum_to_one():
         torch.testing.assert_close(features.sum(1), torch.ones(len(features)))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.3])
+def test_above_a_size_features_take_the_shorter_form(share, monkeypatch):
+    matrix = sp.random(40, 30, density=share, random_state=0, format="csr", dtype=np.float32)
+    segments = Segments(torch.tensor([15, 25]))
+    sparse = Features(as_feature_tensor(matrix), segments)
+    assert sparse.dense is None
+    monkeypatch.setattr("fedsub.methods.stacked.features.DENSE_BYTES", 100)
+    large = Features(as_feature_tensor(matrix), segments)
+    stored = (part.values().nbytes + part.col_indices().nbytes for part in (sparse.matrix, sparse.transpose))
+    assert (large.dense is not None) == (sum(stored) > 4 * 40 * 30)
+
+
 def _absent_features():
     """Two clients of three; each has only some of the features."""
     matrix = sp.random(12, 40, density=0.06, random_state=1, format="csr", dtype=np.float32)
