@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from fedsub.benchmark.execution.flower import loopback
-from fedsub.benchmark.execution.runner import attempt, make_clients, record_of
+from fedsub.benchmark.execution.runner import attempt, make_clients, names_in, record_of
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import user_objects_of
+from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.plugins import user_objects
@@ -30,10 +30,12 @@ def run(cell: Cell, **beside: Any) -> Record:
         dataset, partition, federation = make_clients(cell)
         statistics = describe(dataset, partition).to_dict()
         setup = time.perf_counter() - started
+        check_unchanged(cell)
         outcome = Outcome(**loopback.run(cell, federation))
         method = registry.create(cell.method, dict(cell.options), make_setting(federation))
         privacy = method.info.privacy_of(method.options)
-        return record_of(cell, outcome, dataset, statistics, setup, None, privacy, {"engine": "flower"})
+        extras = {"engine": "flower", **names_in(partition)}
+        return record_of(cell, outcome, dataset, statistics, setup, None, privacy, extras)
 
 
 def federated(cell: Cell, **beside: Any) -> Record:
