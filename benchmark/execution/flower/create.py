@@ -27,6 +27,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from fedsub.methods.core import registry
+from fedsub.methods.core.training import check_selects
 
 PACKAGE = "federation"
 PATIENCE = 600
@@ -99,6 +100,8 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     check(cell)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: give a new folder")
+    if not federation.validation.any():
+        check_selects(cell.schedule, federation.source)
     package = folder / PACKAGE
     package.mkdir(parents=True)
     for side in ("client", "server"):
@@ -121,7 +124,8 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
     stored = json.dumps(json.dumps(runs.to_dict()))
-    title = json.dumps(cell.title)[1:-1]
+    # TOML has no escapes for halves of a character outside the basic plane.
+    title = json.dumps(cell.title, ensure_ascii=False)[1:-1]
     project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
     (folder / "README.md").write_text(README.format(title=cell.title, clients=cell.clients), encoding="utf-8")

@@ -19,10 +19,11 @@ from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.selection import History
-from fedsub.methods.core.training import Progress, outcome_of
+from fedsub.methods.core.training import Progress, check_loss, check_outputs, outcome_of
 from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
@@ -82,6 +83,9 @@ class _Run:
         received = scores_received(method)
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
+            if number == 1 and not received:
+                # Evaluations also cover clients that have not trained yet.
+                self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
             asked = {
                 client: self._asked({"round": number, "epochs": count}, answers.get(client), client)
                 for client, count in enumerate(epochs)
@@ -95,25 +99,30 @@ class _Run:
                 self.masks[client] = masks_of(messages[client] or {})
                 method.channel.bytes_up += int(content["told"]["bytes"])
                 losses[client] = float(content["told"]["loss"])
-            if received and number > 1:
-                self._evaluated(number - 1, progress)
+            if received and not schedule.partial and number > 1:
+                self._evaluated(number - 1, method, progress)
             # Σ p_k L_k if all clients share one model, else the clients' mean.
             weight = {
                 client: float(method.shares[client]) if method.every_epoch else 1.0 for client in losses
             }
-            loss = sum(weight[client] * each for client, each in losses.items())
-            progress.losses.append(loss / sum(weight.values()))
+            loss = sum(weight[client] * each for client, each in losses.items()) / sum(weight.values())
+            if evaluated := schedule.evaluates(number):
+                check_loss(method, loss, number)
+                progress.losses.append(loss)
             if not received:
-                self._evaluated(number, progress)
-            for client, answer in enumerate(server.answer(number, messages)):
-                answers[client] = answer
+                self._evaluated(number, method, progress)
+            answers = dict(enumerate(server.answer(number, messages)))
+            last = number == schedule.rounds
+            if last or (received and schedule.partial and evaluated):
+                receiving = method.receiving | method.every_epoch
+                self._ask_scores({k: answers[k] if receiving[k] else None for k in answers}, last)
+                if received:
+                    self._evaluated(number, method, progress)
             progress.seconds["train"] += time.perf_counter() - begun
-            progress.spent["bytes"].append(method.channel.total)
-            progress.spent["seconds"].append(sum(progress.seconds.values()))
+            if evaluated:
+                progress.spent["bytes"].append(method.channel.total)
+                progress.spent["seconds"].append(sum(progress.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
-        self._send("evaluate", {k: self._asked({}, answers[k], k) for k in answers})
-        if received:
-            self._evaluated(schedule.rounds, progress)
         nodes = np.array([each["nodes"] for each in sizes])
         history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
         return asdict(outcome_of(method, method.setting.scoring, history, progress))
@@ -178,8 +187,15 @@ class _Run:
             raise UserError(f"no client answered: {troubles[0] if troubles else 'none is connected'}")
         return found
 
-    def _evaluated(self, number: int, progress: Progress) -> None:
-        """Store the clients' last scores as those of a round."""
+    def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:
+        """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
+        self._send("evaluate", {k: self._asked({"last": last}, each, k) for k, each in answers.items()})
+
+    def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
+        """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
+        if not self.cell.schedule.evaluates(number):
+            return
+        check_outputs(method, any(each["is_nan"] for each in self.scores.values()), number)
         progress.rounds.append(number)
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 

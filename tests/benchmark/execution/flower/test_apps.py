@@ -4,11 +4,12 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,6 +37,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
+from fedsub.benchmark.execution.flower import work
 from fedsub.benchmark.execution.flower.create import PACKAGE, create
 from fedsub.benchmark.execution.flower.server import server_app
 
@@ -47,6 +49,11 @@ sent = 0
 def send(self):
     self.sent = self.sent + 1
     return {name: FACTOR * value for name, value in super().send().items()}
+"""
+DRAWING = """
+def send(self):
+    noise = float(np.random.rand())
+    return {name: noise * value for name, value in super().send().items()}
 """
 
 
@@ -115,9 +122,9 @@ def federated(
     loop, methods = Loop(folder, cell, lost), {}
 
     class Kept(client_side._Turn):
-        def finish(self) -> Message:
+        def evaluate(self) -> Message:
             methods[int(self.file.name.split(".")[0].removeprefix("client-"))] = self.client.method
-            return super().finish()
+            return super().evaluate()
 
     monkeypatch.setattr(client_side, "_Turn", Kept)
     # Flower sets these in the process of an app.
@@ -258,3 +265,78 @@ def test_parties_that_write_their_own_files_train_together(
 def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no client answered: the node was killed"):
         federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})
+
+
+ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}]
+
+
+@pytest.mark.parametrize("moment", ["local", "received"])
+@pytest.mark.parametrize("attendance", ATTENDANCE)
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
+def test_evaluations_are_those_of_one_program(
+    name: str, attendance: dict[str, Any], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cover all clients, also absent ones, in the rounds that the schedule names."""
+    cell = cell_of(name, rounds=5, evaluate_every=2, evaluate=moment, **attendance)
+    found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    expected, _ = stacked(cell, make_clients(cell)[2])
+    assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
+    assert found.test_by_client == pytest.approx(expected.test_by_client, abs=1e-6)
+    assert found.curve["round"] == expected.curve["round"] == [2, 4, 5]
+    assert found.curve["validation"] == pytest.approx(expected.curve["validation"], abs=1e-6)
+    assert found.bytes == expected.bytes
+    assert [*map(len, found.spent.values())] == [3, 3]
+    assert not list((tmp_path / "app" / "clients").glob("*.state"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedule": {"learning_rate": 1e30}}, "diverged: its predictions contain NaN in round 1"),
+        ({"split": Spec("ratio[train=0.5,validation=0]")}, "has no validation items"),
+    ],
+)
+def test_what_one_program_refuses_is_refused(
+    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dict(changed)
+    cell = replace(cell_of("fedavg", **settings.pop("schedule", {})), **settings)
+    with pytest.raises(UserError, match=said):
+        federated(cell, tmp_path / "app", monkeypatch)
+    with pytest.raises(UserError, match=said):
+        stacked(cell, make_clients(cell)[2])
+
+
+def test_a_method_that_draws_from_the_global_generators_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, losses = tmp_path / "drawing.py", []
+    write_method(method, DRAWING, "import numpy as np")
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(method)))
+    with user_objects(user_objects_of(cell)):
+        for number in range(2):
+            np.random.seed(number)  # noqa: NPY002
+            found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+            losses.append(found.curve["loss"])
+        expected, _ = stacked(cell, make_clients(cell)[2])
+    assert losses[0] == losses[1]
+    assert losses[0] == pytest.approx(expected.curve["loss"], abs=1e-5)
+
+
+def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, names = cell_of("fedavg"), ("north", "south", "west")
+    dataset, partition, federation = make_clients(cell)
+    clients = dataset, replace(partition, names=names), federation
+    monkeypatch.setattr(work, "make_clients", lambda cell: clients)
+    outcome, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: asdict(outcome))
+    assert work.run(cell).reread().extras["client_names"] == [*names]
+
+
+def test_a_file_that_changed_since_the_plan_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(write_method(tmp_path / "mine.py"))))
+    write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
+    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: pytest.fail("it ran"))
+    assert "mine.py has changed since the cells were planned" in str(work.federated(cell).error)
