@@ -62,6 +62,16 @@ def test_what_is_no_single_federation_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "value"), [("--timeout", "5"), ("--save", "model")])
+def test_what_the_engine_cannot_do_is_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", *COMMAND, "--engine", "flower", "--results", str(tmp_path / "results"), option, value]
+    with pytest.raises(SystemExit):
+        parse(command)
+    assert option in capsys.readouterr().err
+
+
 def test_a_folder_with_files_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").touch()
     assert main(parse(["flower", "create", str(tmp_path), *COMMAND])) == BAD_INPUT
