@@ -83,6 +83,7 @@ class _Run:
         received = scores_received(method)
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
+            spent = method.channel.total
             if number == 1 and not received:
                 # Evaluations also cover clients that have not trained yet.
                 self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
@@ -120,7 +121,8 @@ class _Run:
                     self._evaluated(number, method, progress)
             progress.seconds["train"] += time.perf_counter() - begun
             if evaluated:
-                progress.spent["bytes"].append(method.channel.total)
+                # Clients that are scored after local training have not sent its result yet.
+                progress.spent["bytes"].append(method.channel.total if received else spent)
                 progress.spent["seconds"].append(sum(progress.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])

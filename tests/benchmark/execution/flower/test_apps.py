@@ -1,6 +1,8 @@
 """The apps of clients and server, with messages handed over in this process, do what one program does."""
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -10,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
+from fedsub.benchmark.cli.commands import OK, main
+from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
@@ -37,7 +43,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
-from fedsub.benchmark.execution.flower import work
+from fedsub.benchmark.execution.flower import loopback, work
 from fedsub.benchmark.execution.flower.create import PACKAGE, create
 from fedsub.benchmark.execution.flower.server import server_app
 
@@ -285,7 +291,8 @@ def test_evaluations_are_those_of_one_program(
     assert found.curve["round"] == expected.curve["round"] == [2, 4, 5]
     assert found.curve["validation"] == pytest.approx(expected.curve["validation"], abs=1e-6)
     assert found.bytes == expected.bytes
-    assert [*map(len, found.spent.values())] == [3, 3]
+    assert found.spent["bytes"] == expected.spent["bytes"]
+    assert len(found.spent["seconds"]) == 3
     assert not list((tmp_path / "app" / "clients").glob("*.state"))
 
 
@@ -340,3 +347,43 @@ def test_a_file_that_changed_since_the_plan_is_refused(
     write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
     monkeypatch.setattr(work.loopback, "run", lambda cell, federation: pytest.fail("it ran"))
     assert "mine.py has changed since the cells were planned" in str(work.federated(cell).error)
+
+
+def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GridProgress, "is_seen", True)
+    monkeypatch.setattr(work.loopback, "run", lambda cell, held: asdict(stacked(cell, held)[0]))
+    command = ("--dataset", "community[nodes=120]", "--method", "fedavg", "--clients", "2", "--rounds", "2")
+    given = ["run", *command, "--seeds", "1", "--engine", "flower", "--results", str(tmp_path)]
+    assert main(parse(given)) == OK
+
+
+@pytest.mark.parametrize(
+    "shown", ["the SuperLink is gone", "╭─ Error ─╮\n│ the SuperLink │\n│ is gone │\n╰──╯"]
+)
+def test_a_run_that_ends_without_an_outcome_is_given_up(shown: str, tmp_path: Path) -> None:
+    log, command = tmp_path / "log", f"print({shown!r})"
+    with (
+        loopback.started([sys.executable, "-c", command], dict(os.environ), log) as running,
+        pytest.raises(UserError, match="the server failed: the SuperLink is gone"),
+    ):
+        loopback._outcome(tmp_path / "outcome.json", log, running, 600)
+
+
+STARTING = """
+import os, sys, time
+from pathlib import Path
+from fedsub.benchmark.execution.flower import loopback
+
+with loopback.started(["sleep", "600"], dict(os.environ), Path(sys.argv[1])) as process:
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_nothing_is_left_of_a_command_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTING, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        started = psutil.Process(int(process.stdout.readline()))
+        process.kill()
+    started.wait(60)
