@@ -57,6 +57,8 @@ class _Run:
         self.grid, self.cell, self.patience = grid, cell, patience
         self.node: dict[int, int] = {}
         """Client → its Flower node."""
+        self.troubles: dict[int, str] = {}
+        """Node → why it could not report its client."""
         self.met: set[int] = set()
         """Every node that reported its client; a client that reconnects may be another node."""
         self.heard: dict[int, int] = {}
@@ -136,11 +138,17 @@ class _Run:
             self._meet()
             if time.monotonic() > until:
                 missing = sorted(set(range(self.cell.clients)) - self.node.keys())
+                found = "".join(f"; a SuperNode reports {each}" for each in self.troubles.values())
                 raise UserError(
                     f"clients {missing} did not join within {self.patience:g} s: start their SuperNodes, "
-                    "or raise patience"
+                    f"or raise patience{found}"
                 )
             time.sleep(LOOK)
+        for what in ("width", "classes"):
+            if len({each[what] for each in self.sizes.values()}) > 1:
+                found = ", ".join(f"client {k}: {each[what]}" for k, each in sorted(self.sizes.items()))
+                named = "features" if what == "width" else what
+                raise UserError(f"the clients' files differ in their number of {named} ({found})")
 
     def _meet(self) -> None:
         """Ask new nodes which client they are."""
@@ -155,6 +163,9 @@ class _Run:
                 self.met.add(reply.metadata.src_node_id)
                 self.node[int(known["client"])] = reply.metadata.src_node_id
                 self.sizes[int(known["client"])] = known
+            elif self.troubles.get(node := reply.metadata.src_node_id) != reply.error.reason:
+                self.troubles[node] = reply.error.reason
+                print(f"no answer to query: {reply.error.reason}", flush=True)
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
         """Return a message to a client: what to do, and the answer to its last message."""
@@ -186,7 +197,8 @@ class _Run:
                 troubles.append(f"{reply.error.reason}")
                 print(f"no answer to {kind}: {reply.error.reason}", flush=True)
         if kind == "train" and not found:
-            raise UserError(f"no client answered: {troubles[0] if troubles else 'none is connected'}")
+            none = f"none within {self.patience:g} s" if messages else "none is connected"
+            raise UserError(f"no client answered: {troubles[0] if troubles else none}")
         return found
 
     def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:

@@ -111,7 +111,10 @@ class Loop:
             state=RecordDict(),
             run_config=self.config,
         )
-        reply = self.app(message, context)
+        try:
+            reply = self.app(message, context)
+        except UserError as error:
+            return Message(Error(code=0, reason=str(error)), reply_to=message)
         if kind == "train" and self.lost.get(int(message.content["told"]["round"])) == client:
             del self.nodes[node]
             self.nodes[node + 1000] = client
@@ -271,6 +274,19 @@ def test_parties_that_write_their_own_files_train_together(
 def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no client answered: the node was killed"):
         federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})
+
+
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, app = cell_of("fedavg"), tmp_path / "app"
+    create(cell, make_clients(cell)[2], app)
+    other = replace(cell, dataset=Spec("community[nodes=120,features=9]"), clients=1)
+    create(other, make_clients(other)[2], tmp_path / "other")
+    (tmp_path / "other" / "clients" / "client-0.npz").replace(app / "clients" / "client-1.npz")
+    with pytest.raises(UserError, match=r"differ in their number of features \(.*client 1: 9"):
+        federated(cell, app, monkeypatch)
+    (app / "clients" / "client-1.npz").write_text("")
+    with pytest.raises(UserError, match=r"clients \[1\] did not join .*; a SuperNode reports .*client-1.npz"):
+        federated(cell, app, monkeypatch)
 
 
 ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}]
