@@ -80,10 +80,14 @@ def create_planned(request: Request, folder: Path) -> Cell:
     Raises UserError for a request of several cells, and as `create` does.
     """
     plan = make_plan(request)
-    titles = sorted({replace(cell, seed=plan.cells[0].seed).title for cell in plan.cells})
+    alike = [replace(cell, seed=plan.cells[0].seed) for cell in plan.cells]
+    titles = {cell.key: f"{cell.protocol} {cell.title}".strip() for cell in alike}
     if len(titles) != 1:
-        found = "; ".join(titles) or "; ".join(f"{skip.what}: {skip.reason}" for skip in plan.skipped)
-        raise UserError(f"flower create takes one cell, not {len(titles)}: {found}")
+        skipped = (f"{skip.what}: {skip.reason}" for skip in plan.skipped)
+        found = "; ".join(titles.values() or skipped)
+        raise UserError(
+            f"flower create takes one table and one value of each setting, not {len(titles)} cells: {found}"
+        )
     cell = plan.cells[0]
     with user_objects(user_objects_of(cell)):
         check(cell)
