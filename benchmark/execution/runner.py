@@ -135,9 +135,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         method, outcome = make_method(), None
     if outcome is None:
         outcome = train(method, on_round, checkpoint)
-    extras: dict[str, Any] = {}
-    if partition.names:
-        extras["client_names"] = list(partition.names)
+    extras: dict[str, Any] = names_in(partition)
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
@@ -180,6 +178,11 @@ def record_of(
         extras={**reported, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
+
+
+def names_in(partition: Partition) -> dict[str, list[str]]:
+    """Return the extra `client_names` of a record; empty if the clients have no names."""
+    return {"client_names": list(partition.names)} if partition.names else {}
 
 
 def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.RoundDone], None] | None:

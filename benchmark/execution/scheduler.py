@@ -51,7 +51,7 @@ def run_cells(
     """
     failures: list[Record] = []
     engine = create_engine(request, len(cells), records.peak_memory)
-    if request.checkpoint:
+    if request.checkpoint and request.engine != "flower":
         for sentence in Checkpoints(request.results, request.checkpoint).describe(cells):
             print(sentence, file=sys.stderr)
     console = console_for(sys.stderr.isatty(), stderr=True)
@@ -59,7 +59,7 @@ def run_cells(
     with (
         Leases(request.results) as leases,
         GridProgress(expected_seconds(cells, records), console) as progress,
-        _with_callbacks(engine, cells, callbacks, progress, work) as reporting,
+        _with_callbacks(request, engine, cells, callbacks, progress, work) as reporting,
     ):
         if not isinstance(engine, InProcess):
             reporting = Logged(reporting, request.results.resolve())
@@ -91,6 +91,7 @@ def run_queue(
 
 @contextmanager
 def _with_callbacks(
+    request: Request,
     engine: Engine,
     cells: Sequence[Cell],
     callbacks: Sequence[Callback],
@@ -98,7 +99,8 @@ def _with_callbacks(
     work: RunCell,
 ) -> Iterator[RunCell]:
     """Wrap the work so that it calls callbacks and the progress bar after every round."""
-    tells = isinstance(engine, (InProcess, ProcessPool))
+    # A federation's rounds are over when its processes end.
+    tells = isinstance(engine, (InProcess, ProcessPool)) and request.engine != "flower"
     called = [*callbacks, *([progress.round] if tells and progress.is_seen else [])]
     if not called:
         yield work

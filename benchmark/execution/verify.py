@@ -100,7 +100,8 @@ def draw(
     for record in records:
         if len(found) == count:
             break
-        if reason := _hindrance(record.cell, files, trust):
+        reason = "made by --engine flower" if record.extras.get("engine") == "flower" else ""
+        if reason := reason or _hindrance(record.cell, files, trust):
             hindered[reason] += 1
         else:
             found.append(record)

@@ -75,8 +75,12 @@ class Request:
             check_choice("thing to save", kind, KINDS)
         if self.all and self.table:
             raise UserError("--all already runs every table: leave out --all or --table")
-        if self.timeout is not None and self.engine == "in-process":
-            raise UserError("the in-process engine cannot stop a cell: use --timeout with another --engine")
+        if self.timeout is not None and self.engine in ("in-process", "flower"):
+            raise UserError(
+                f"the {self.engine} engine cannot stop a cell: use --timeout with another --engine"
+            )
+        if self.save and self.engine == "flower":
+            raise UserError("the server of --engine flower has no client's model: leave out --save")
         if self.slurm_config is not None and self.engine != "slurm":
             raise UserError("--slurm-config needs --engine slurm")
 

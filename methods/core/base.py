@@ -93,11 +93,14 @@ class MethodInfo:
     """Add 1 when the method's results change: records of another version belong to another cell."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a name unfit for a command line, and for options without `@dataclass`."""
+        """Raise ValueError for a name unfit for a command line, and for options that are no
+        dataclass or not `Options`."""
         if not re.fullmatch(r"[\w.+-]+", self.name):
             raise ValueError(f"the name {self.name!r} may contain only letters, digits and . + - _")
         if "__dataclass_fields__" not in vars(self.options):
             raise ValueError(f"{self.options.__name__} is not a dataclass: put @dataclass(frozen=True) on it")
+        if not issubclass(self.options, Options):
+            raise ValueError(f"{self.options.__name__} must be a subclass of Options")
 
     def privacy_of(self, options: Options) -> str:
         """Why the method with these options breaks privacy, empty if it does not."""

@@ -19,7 +19,7 @@ from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.state import State
+from fedsub.methods.core.state import State, seed_draws
 from fedsub.methods.core.steps import backward, begin_round
 from fedsub.methods.core.training import remember, serve
 from fedsub.methods.core.uplink import Draws
@@ -33,6 +33,7 @@ class ClientHalf:
 
         Raises UserError for a method whose clients cannot run apart.
         """
+        seed_draws(method.setting.seed)
         method.build()
         check_apart(method)
         self.method = method
@@ -71,6 +72,7 @@ class ServerHalf:
         if not (method.schedule.partial or method.info.needs_everyone):
             # Every client is drawn for every round, but the method is prepared for lost messages.
             method.schedule = replace(method.schedule, participation=1 - 1e-9)
+        seed_draws(method.setting.seed)
         method.build()
         check_apart(method)
         self.method = method
@@ -108,7 +110,7 @@ class ServerHalf:
             arrived = method.channel.arrive(sent, method.received, method.channel.sending)
             method.channel.refuse(not method.channel.encoded_rounds)
             answer = serve(method, arrived)
-            method.channel.down(answer)
+            method.channel.down(answer, method.present if method.every_epoch else None)
         clients = range(len(messages))
         return [
             {name: value if len(value) == 1 else value[k : k + 1] for name, value in answer.items()}

@@ -133,6 +133,10 @@ class Schedule:
         """The same schedule, but every client does every epoch of every round."""
         return replace(self, participation=1.0, stragglers=0.0, leavers="")
 
+    def evaluates(self, number: int) -> bool:
+        """Whether round `number` (from 1) is evaluated."""
+        return number % self.evaluate_every == 0 or number == self.rounds
+
     @property
     def compresses(self) -> bool:
         """Whether updates are compressed."""

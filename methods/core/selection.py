@@ -33,7 +33,8 @@ class Curve:
     def of(cls, scores: Iterable[Score], nodes: np.ndarray) -> Curve:
         """Stack the scores of the evaluations, at least one."""
         scores = list(scores)
-        return cls(np.stack([each.value.numpy() for each in scores]), scores[0].weight.numpy(), nodes)
+        # The last: a client run apart that did not answer at first has no weight before.
+        return cls(np.stack([each.value.numpy() for each in scores]), scores[-1].weight.numpy(), nodes)
 
     def at(self, chosen: np.ndarray) -> Curve:
         """Curve of one evaluation that holds each client's score at its evaluation `chosen`, (K,)."""

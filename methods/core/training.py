@@ -116,19 +116,16 @@ def train(
             loss = start_round(method, number)
             if exchanged:
                 end_round(method)
-        evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
-        if evaluated:
+        if evaluated := schedule.evaluates(number):
             value = float(loss) / method.federation.clients
-            if not math.isfinite(value):
-                raise _diverged(method, f"its loss is {value}", number)
+            check_loss(method, value, number)
             progress.losses.append(value)
             with watch("evaluate"):
                 output = predicted()
-                if bool(output.isnan().any()):
-                    raise _diverged(method, "its predictions contain NaN", number)
+                check_outputs(method, bool(output.isnan().any()), number)
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
-                _check_selects(schedule, method.federation.source)
+                check_selects(schedule, method.federation.source)
             progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(progress.seconds.values()))
@@ -190,7 +187,7 @@ def remember(method: FederatedMethod, answer: Message) -> None:
     method.received = {name: answer.get(name, value) for name, value in method.received.items()}
 
 
-def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
+def check_selects(schedule: Schedule, dataset: Dataset) -> None:
     """Raise UserError if the schedule selects a round by validation items, of which none can be scored."""
     name = dataset.name
     if schedule.selection_metric:
@@ -229,6 +226,18 @@ def _round(
         bytes={"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once},
         seconds=dict(method.seconds),
     )
+
+
+def check_loss(method: FederatedMethod, loss: float, number: int) -> None:
+    """Raise DivergedError for a loss of round `number` that is not finite."""
+    if not math.isfinite(loss):
+        raise _diverged(method, f"its loss is {loss}", number)
+
+
+def check_outputs(method: FederatedMethod, is_nan: bool, number: int) -> None:
+    """Raise DivergedError if an output of round `number` is NaN."""
+    if is_nan:
+        raise _diverged(method, "its predictions contain NaN", number)
 
 
 def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:

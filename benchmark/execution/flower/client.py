@@ -49,8 +49,8 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        """Receive the last answer and score the received model."""
-        return _Turn(folder, message, context).finish()
+        """Receive the last answer, if there is one, and score the model."""
+        return _Turn(folder, message, context).evaluate()
 
     return app
 
@@ -96,20 +96,23 @@ class _Turn:
         told = {"form": wire.form, "loss": float(loss), "scores": self.evaluation, "bytes": wire.size}
         return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})
 
-    def finish(self) -> Message:
-        """Return the last scores and remove the client's state file."""
-        self.file.unlink(missing_ok=True)
-        return self._reply({"told": ConfigRecord({"scores": self.evaluation})})
+    def evaluate(self) -> Message:
+        """Return the scores of the client's model; after the last round, remove its state file."""
+        if self.asked["last"]:
+            self.file.unlink(missing_ok=True)
+        return self._reply({"told": ConfigRecord({"scores": self.evaluation or self._scores()})})
 
     def _reply(self, content: dict[str, Any]) -> Message:
         return Message(RecordDict(content), reply_to=self.message)
 
     def _scores(self) -> str:
         method = self.client.method
-        found = method.setting.scoring.evaluate(method.predict())
+        output = method.predict()
+        found = method.setting.scoring.evaluate(output)
         scores = {"validation": found.validation, "test": found.test, **found.further}
         values = {name: [float(each.value), float(each.weight)] for name, each in scores.items()}
-        return json.dumps({"scores": values, "validation_loss": found.validation_loss})
+        is_nan = bool(output.isnan().any())
+        return json.dumps({"scores": values, "validation_loss": found.validation_loss, "is_nan": is_nan})
 
 
 def _held(context: Context) -> Federation:

@@ -27,6 +27,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from fedsub.methods.core import registry
+from fedsub.methods.core.training import check_selects
 
 PACKAGE = "federation"
 PATIENCE = 600
@@ -79,10 +80,14 @@ def create_planned(request: Request, folder: Path) -> Cell:
     Raises UserError for a request of several cells, and as `create` does.
     """
     plan = make_plan(request)
-    titles = sorted({replace(cell, seed=plan.cells[0].seed).title for cell in plan.cells})
+    alike = [replace(cell, seed=plan.cells[0].seed) for cell in plan.cells]
+    titles = {cell.key: f"{cell.protocol} {cell.title}".strip() for cell in alike}
     if len(titles) != 1:
-        found = "; ".join(titles) or "; ".join(f"{skip.what}: {skip.reason}" for skip in plan.skipped)
-        raise UserError(f"flower create takes one cell, not {len(titles)}: {found}")
+        skipped = (f"{skip.what}: {skip.reason}" for skip in plan.skipped)
+        found = "; ".join(titles.values() or skipped)
+        raise UserError(
+            f"flower create takes one table and one value of each setting, not {len(titles)} cells: {found}"
+        )
     cell = plan.cells[0]
     with user_objects(user_objects_of(cell)):
         check(cell)
@@ -99,6 +104,9 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     check(cell)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: give a new folder")
+    if not federation.validation.any():
+        check_selects(cell.schedule, federation.source)
+    files = _own_files(cell)
     package = folder / PACKAGE
     package.mkdir(parents=True)
     for side in ("client", "server"):
@@ -111,17 +119,15 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     (package / "__init__.py").touch()
     runs = replace(cell, further_metrics=(*cell.further_metrics, *ALWAYS_SCORED[cell.task.name]))
     runs = with_metrics(runs, lambda name: Path(name).name)
-    own = [(part, path) for part, path in paths_of(cell).items() if part in OWN_PARTS]
-    for part, path in own:
-        runs = renamed(runs, part, path.name)
-    own += [("metric", Path(bare(name))) for name in metrics_of(cell) if "[" in name]
-    for part, path in own:
-        for source in sources_of(part, path):
-            target = package / OWN / source.relative_to(path.expanduser().parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+    for part in OWN_PARTS & paths_of(cell).keys():
+        runs = renamed(runs, part, paths_of(cell)[part].name)
+    for name, source in files.items():
+        target = package / OWN / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
     stored = json.dumps(json.dumps(runs.to_dict()))
-    title = json.dumps(cell.title)[1:-1]
+    # TOML has no escapes for halves of a character outside the basic plane.
+    title = json.dumps(cell.title, ensure_ascii=False)[1:-1]
     project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
     (folder / "README.md").write_text(README.format(title=cell.title, clients=cell.clients), encoding="utf-8")
@@ -130,6 +136,24 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     for client in range(federation.clients):
         held = federation.only(client).source
         write_archive(clients / f"client-{client}.npz", as_raw(held), {"classes": held.classes})
+
+
+def _own_files(cell: Cell) -> dict[Path, Path]:
+    """Path in the app → the user's file. Raises UserError for files that an app cannot hold."""
+    own = [(part, path) for part, path in paths_of(cell).items() if part in OWN_PARTS]
+    own += [("metric", Path(bare(name))) for name in metrics_of(cell) if "[" in name]
+    found: dict[Path, Path] = {}
+    for part, path in own:
+        for source in sources_of(part, path):
+            name = source.relative_to(path.expanduser().parent)
+            other = found.setdefault(name, source)
+            if not source.samefile(other):
+                raise UserError(f"an app holds one file {name}, not both {other} and {source}: rename one")
+            if name.match("test_*.py") or name.match("*_test.py"):
+                raise UserError(
+                    f"Flower leaves tests out of an app, and {source} is named like one: rename it"
+                )
+    return found
 
 
 def check(cell: Cell) -> None:

@@ -6,9 +6,11 @@ name of its SuperLink in `$FLWR_HOME/config.toml`, and this machine is the Super
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +33,7 @@ STARTING = 120.0
 ENDING = 10.0
 """Seconds that processes have to end before they are killed."""
 LINK = "loopback"
+_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
@@ -54,8 +57,8 @@ def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> di
             _start(app, folder, cell.clients, environment, stack)
         config = f'outcome="{target}" patience={patience:g}'
         command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
-        stack.enter_context(started(command, environment, log))
-        found = _outcome(target, log, patience * (cell.schedule.rounds + 2))
+        running = stack.enter_context(started(command, environment, log))
+        found = _outcome(target, log, running, patience * (cell.schedule.rounds + 2))
         found["extras"]["wire_bytes"] = _traffic(link, environment)
         return found
 
@@ -86,7 +89,9 @@ def started(
     with log.open("wb") as stream:
         # In a session of its own, so that Ctrl-C reaches only this process.
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
-        process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+        process = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent, **streams
+        )
     try:
         yield process
     finally:
@@ -99,6 +104,12 @@ def started(
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait()
+
+
+def _end_with_parent() -> None:
+    """On Linux, have this process ended when the one that started it is killed."""
+    if psutil.LINUX:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def family(leader: int) -> list[psutil.Process]:
@@ -135,15 +146,17 @@ def _wait_for(port: int, log: Path) -> None:
     raise UserError(f"Flower's SuperLink did not start within {STARTING:g} s: {_tail(log)}")
 
 
-def _outcome(target: Path, log: Path, patience: float) -> dict[str, Any]:
+def _outcome(target: Path, log: Path, running: subprocess.Popen[bytes], patience: float) -> dict[str, Any]:
     until = time.monotonic() + patience
     while time.monotonic() < until:
+        # Asked before the file is read, which is written before the command ends.
+        has_ended = running.poll() is not None
         if target.exists() and (text := target.read_text("utf-8")).endswith("}"):
             found: dict[str, Any] = json.loads(text)
             if "error" in found:
                 raise UserError(found["error"])
             return found
-        if "Traceback" in log.read_text("utf-8", "replace"):
+        if has_ended or "Traceback" in log.read_text("utf-8", "replace"):
             time.sleep(1)
             raise UserError(f"the server failed: {_tail(log)}")
         time.sleep(0.2)
@@ -159,6 +172,6 @@ def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
 
 
 def _tail(log: Path) -> str:
-    """Return the last line that a process wrote."""
+    """Return the text in the frame that Flower draws around its errors, or the last line of a process."""
     lines = log.read_text("utf-8", "replace").strip().splitlines() or ["it wrote nothing"]
-    return lines[-1]
+    return " ".join(line.strip("│ ") for line in lines if line.startswith("│")) or lines[-1]

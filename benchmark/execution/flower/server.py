@@ -19,10 +19,11 @@ from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.selection import History
-from fedsub.methods.core.training import Progress, outcome_of
+from fedsub.methods.core.training import Progress, check_loss, check_outputs, outcome_of
 from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
@@ -56,6 +57,8 @@ class _Run:
         self.grid, self.cell, self.patience = grid, cell, patience
         self.node: dict[int, int] = {}
         """Client → its Flower node."""
+        self.troubles: dict[int, str] = {}
+        """Node → why it could not report its client."""
         self.met: set[int] = set()
         """Every node that reported its client; a client that reconnects may be another node."""
         self.heard: dict[int, int] = {}
@@ -82,6 +85,10 @@ class _Run:
         received = scores_received(method)
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
+            spent = method.channel.total
+            if number == 1 and not received:
+                # Evaluations also cover clients that have not trained yet.
+                self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
             asked = {
                 client: self._asked({"round": number, "epochs": count}, answers.get(client), client)
                 for client, count in enumerate(epochs)
@@ -95,25 +102,31 @@ class _Run:
                 self.masks[client] = masks_of(messages[client] or {})
                 method.channel.bytes_up += int(content["told"]["bytes"])
                 losses[client] = float(content["told"]["loss"])
-            if received and number > 1:
-                self._evaluated(number - 1, progress)
+            if received and not schedule.partial and number > 1:
+                self._evaluated(number - 1, method, progress)
             # Σ p_k L_k if all clients share one model, else the clients' mean.
             weight = {
                 client: float(method.shares[client]) if method.every_epoch else 1.0 for client in losses
             }
-            loss = sum(weight[client] * each for client, each in losses.items())
-            progress.losses.append(loss / sum(weight.values()))
+            loss = sum(weight[client] * each for client, each in losses.items()) / sum(weight.values())
+            if evaluated := schedule.evaluates(number):
+                check_loss(method, loss, number)
+                progress.losses.append(loss)
             if not received:
-                self._evaluated(number, progress)
-            for client, answer in enumerate(server.answer(number, messages)):
-                answers[client] = answer
+                self._evaluated(number, method, progress)
+            answers = dict(enumerate(server.answer(number, messages)))
+            last = number == schedule.rounds
+            if last or (received and schedule.partial and evaluated):
+                receiving = method.receiving | method.every_epoch
+                self._ask_scores({k: answers[k] if receiving[k] else None for k in answers}, last)
+                if received:
+                    self._evaluated(number, method, progress)
             progress.seconds["train"] += time.perf_counter() - begun
-            progress.spent["bytes"].append(method.channel.total)
-            progress.spent["seconds"].append(sum(progress.seconds.values()))
+            if evaluated:
+                # Clients that are scored after local training have not sent its result yet.
+                progress.spent["bytes"].append(method.channel.total if received else spent)
+                progress.spent["seconds"].append(sum(progress.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
-        self._send("evaluate", {k: self._asked({}, answers[k], k) for k in answers})
-        if received:
-            self._evaluated(schedule.rounds, progress)
         nodes = np.array([each["nodes"] for each in sizes])
         history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
         return asdict(outcome_of(method, method.setting.scoring, history, progress))
@@ -125,11 +138,17 @@ class _Run:
             self._meet()
             if time.monotonic() > until:
                 missing = sorted(set(range(self.cell.clients)) - self.node.keys())
+                found = "".join(f"; a SuperNode reports {each}" for each in self.troubles.values())
                 raise UserError(
                     f"clients {missing} did not join within {self.patience:g} s: start their SuperNodes, "
-                    "or raise patience"
+                    f"or raise patience{found}"
                 )
             time.sleep(LOOK)
+        for what in ("width", "classes"):
+            if len({each[what] for each in self.sizes.values()}) > 1:
+                found = ", ".join(f"client {k}: {each[what]}" for k, each in sorted(self.sizes.items()))
+                named = "features" if what == "width" else what
+                raise UserError(f"the clients' files differ in their number of {named} ({found})")
 
     def _meet(self) -> None:
         """Ask new nodes which client they are."""
@@ -144,6 +163,9 @@ class _Run:
                 self.met.add(reply.metadata.src_node_id)
                 self.node[int(known["client"])] = reply.metadata.src_node_id
                 self.sizes[int(known["client"])] = known
+            elif self.troubles.get(node := reply.metadata.src_node_id) != reply.error.reason:
+                self.troubles[node] = reply.error.reason
+                print(f"no answer to query: {reply.error.reason}", flush=True)
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
         """Return a message to a client: what to do, and the answer to its last message."""
@@ -175,11 +197,19 @@ class _Run:
                 troubles.append(f"{reply.error.reason}")
                 print(f"no answer to {kind}: {reply.error.reason}", flush=True)
         if kind == "train" and not found:
-            raise UserError(f"no client answered: {troubles[0] if troubles else 'none is connected'}")
+            none = f"none within {self.patience:g} s" if messages else "none is connected"
+            raise UserError(f"no client answered: {troubles[0] if troubles else none}")
         return found
 
-    def _evaluated(self, number: int, progress: Progress) -> None:
-        """Store the clients' last scores as those of a round."""
+    def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:
+        """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
+        self._send("evaluate", {k: self._asked({"last": last}, each, k) for k, each in answers.items()})
+
+    def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
+        """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
+        if not self.cell.schedule.evaluates(number):
+            return
+        check_outputs(method, any(each["is_nan"] for each in self.scores.values()), number)
         progress.rounds.append(number)
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 

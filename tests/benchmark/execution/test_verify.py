@@ -197,6 +197,13 @@ def test_why_none_can_be_run_again_is_said(
         draw(Records(elsewhere), 1, max_seconds=limit)
 
 
+def test_a_federations_record_is_passed_over(made: list[str], tmp_path: Path) -> None:
+    records = [{**record, "extras": {"engine": "flower"}} for record in map(json.loads, made)]
+    write(tmp_path, *records)
+    with pytest.raises(UserError, match="can be run again here: 2 made by --engine flower"):
+        draw(Records(tmp_path), 1)
+
+
 def test_code_that_a_record_names_runs_only_when_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

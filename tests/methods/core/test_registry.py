@@ -8,6 +8,7 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Options, register
+from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.parameters import Parameters
@@ -19,6 +20,11 @@ def test_a_file_without_a_method_is_one_sentence(tmp_path: Path) -> None:
     path.touch()
     with pytest.raises(UserError, match="registers 0 methods"):
         registry.find(str(path))
+
+
+def test_options_of_another_class_are_refused() -> None:
+    with pytest.raises(ValueError, match="Schedule must be a subclass of Options"):
+        register("mine", title="Mine", paper="none", options=Schedule)
 
 
 def test_a_whole_number_does_for_a_number() -> None:

@@ -1,17 +1,24 @@
 """The apps of clients and server, with messages handed over in this process, do what one program does."""
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 import torch
 
+from fedsub.benchmark.cli.commands import OK, main
+from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
@@ -36,6 +43,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
+from fedsub.benchmark.execution.flower import loopback, work
 from fedsub.benchmark.execution.flower.create import PACKAGE, create
 from fedsub.benchmark.execution.flower.server import server_app
 
@@ -47,6 +55,11 @@ sent = 0
 def send(self):
     self.sent = self.sent + 1
     return {name: FACTOR * value for name, value in super().send().items()}
+"""
+DRAWING = """
+def send(self):
+    noise = float(np.random.rand())
+    return {name: noise * value for name, value in super().send().items()}
 """
 
 
@@ -98,7 +111,10 @@ class Loop:
             state=RecordDict(),
             run_config=self.config,
         )
-        reply = self.app(message, context)
+        try:
+            reply = self.app(message, context)
+        except UserError as error:
+            return Message(Error(code=0, reason=str(error)), reply_to=message)
         if kind == "train" and self.lost.get(int(message.content["told"]["round"])) == client:
             del self.nodes[node]
             self.nodes[node + 1000] = client
@@ -115,9 +131,9 @@ def federated(
     loop, methods = Loop(folder, cell, lost), {}
 
     class Kept(client_side._Turn):
-        def finish(self) -> Message:
+        def evaluate(self) -> Message:
             methods[int(self.file.name.split(".")[0].removeprefix("client-"))] = self.client.method
-            return super().finish()
+            return super().evaluate()
 
     monkeypatch.setattr(client_side, "_Turn", Kept)
     # Flower sets these in the process of an app.
@@ -258,3 +274,132 @@ def test_parties_that_write_their_own_files_train_together(
 def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no client answered: the node was killed"):
         federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})
+
+
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, app = cell_of("fedavg"), tmp_path / "app"
+    create(cell, make_clients(cell)[2], app)
+    other = replace(cell, dataset=Spec("community[nodes=120,features=9]"), clients=1)
+    create(other, make_clients(other)[2], tmp_path / "other")
+    (tmp_path / "other" / "clients" / "client-0.npz").replace(app / "clients" / "client-1.npz")
+    with pytest.raises(UserError, match=r"differ in their number of features \(.*client 1: 9"):
+        federated(cell, app, monkeypatch)
+    (app / "clients" / "client-1.npz").write_text("")
+    with pytest.raises(UserError, match=r"clients \[1\] did not join .*; a SuperNode reports .*client-1.npz"):
+        federated(cell, app, monkeypatch)
+
+
+ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}]
+
+
+@pytest.mark.parametrize("moment", ["local", "received"])
+@pytest.mark.parametrize("attendance", ATTENDANCE)
+@pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
+def test_evaluations_are_those_of_one_program(
+    name: str, attendance: dict[str, Any], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cover all clients, also absent ones, in the rounds that the schedule names."""
+    cell = cell_of(name, rounds=5, evaluate_every=2, evaluate=moment, **attendance)
+    found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    expected, _ = stacked(cell, make_clients(cell)[2])
+    assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
+    assert found.test_by_client == pytest.approx(expected.test_by_client, abs=1e-6)
+    assert found.curve["round"] == expected.curve["round"] == [2, 4, 5]
+    assert found.curve["validation"] == pytest.approx(expected.curve["validation"], abs=1e-6)
+    assert found.bytes == expected.bytes
+    assert found.spent["bytes"] == expected.spent["bytes"]
+    assert len(found.spent["seconds"]) == 3
+    assert not list((tmp_path / "app" / "clients").glob("*.state"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedule": {"learning_rate": 1e30}}, "diverged: its predictions contain NaN in round 1"),
+        ({"split": Spec("ratio[train=0.5,validation=0]")}, "has no validation items"),
+    ],
+)
+def test_what_one_program_refuses_is_refused(
+    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dict(changed)
+    cell = replace(cell_of("fedavg", **settings.pop("schedule", {})), **settings)
+    with pytest.raises(UserError, match=said):
+        federated(cell, tmp_path / "app", monkeypatch)
+    with pytest.raises(UserError, match=said):
+        stacked(cell, make_clients(cell)[2])
+
+
+def test_a_method_that_draws_from_the_global_generators_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, losses = tmp_path / "drawing.py", []
+    write_method(method, DRAWING, "import numpy as np")
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(method)))
+    with user_objects(user_objects_of(cell)):
+        for number in range(2):
+            np.random.seed(number)  # noqa: NPY002
+            found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+            losses.append(found.curve["loss"])
+        expected, _ = stacked(cell, make_clients(cell)[2])
+    assert losses[0] == losses[1]
+    assert losses[0] == pytest.approx(expected.curve["loss"], abs=1e-5)
+
+
+def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, names = cell_of("fedavg"), ("north", "south", "west")
+    dataset, partition, federation = make_clients(cell)
+    clients = dataset, replace(partition, names=names), federation
+    monkeypatch.setattr(work, "make_clients", lambda cell: clients)
+    outcome, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: asdict(outcome))
+    assert work.run(cell).reread().extras["client_names"] == [*names]
+
+
+def test_a_file_that_changed_since_the_plan_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(write_method(tmp_path / "mine.py"))))
+    write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
+    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: pytest.fail("it ran"))
+    assert "mine.py has changed since the cells were planned" in str(work.federated(cell).error)
+
+
+def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GridProgress, "is_seen", True)
+    monkeypatch.setattr(work.loopback, "run", lambda cell, held: asdict(stacked(cell, held)[0]))
+    command = ("--dataset", "community[nodes=120]", "--method", "fedavg", "--clients", "2", "--rounds", "2")
+    given = ["run", *command, "--seeds", "1", "--engine", "flower", "--results", str(tmp_path)]
+    assert main(parse(given)) == OK
+
+
+@pytest.mark.parametrize(
+    "shown", ["the SuperLink is gone", "╭─ Error ─╮\n│ the SuperLink │\n│ is gone │\n╰──╯"]
+)
+def test_a_run_that_ends_without_an_outcome_is_given_up(shown: str, tmp_path: Path) -> None:
+    log, command = tmp_path / "log", f"print({shown!r})"
+    with (
+        loopback.started([sys.executable, "-c", command], dict(os.environ), log) as running,
+        pytest.raises(UserError, match="the server failed: the SuperLink is gone"),
+    ):
+        loopback._outcome(tmp_path / "outcome.json", log, running, 600)
+
+
+STARTING = """
+import os, sys, time
+from pathlib import Path
+from fedsub.benchmark.execution.flower import loopback
+
+with loopback.started(["sleep", "600"], dict(os.environ), Path(sys.argv[1])) as process:
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_nothing_is_left_of_a_command_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTING, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        started = psutil.Process(int(process.stdout.readline()))
+        process.kill()
+    started.wait(60)

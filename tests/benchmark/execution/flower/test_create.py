@@ -14,10 +14,12 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower.app import cell_of
 from fedsub.benchmark.execution.flower.create import create
 from fedsub.benchmark.execution.runner import make_clients
+from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
 from fedsub.datasets.archive import read_archive
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
-from tests.benchmark.fakes import make_cell
+from tests.benchmark.fakes import METRIC, make_cell, write_method
 
 CELL = make_cell(dataset="community[nodes=120]", clients=3)
 
@@ -51,7 +53,9 @@ COMMAND = ("--dataset", "community[nodes=120]", "--method", "fedpub", "--clients
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("--method", "fedavg"), "flower create takes one cell, not 2"),
+        (("--method", "fedavg"), "not 2 cells"),
+        (("--rounds", "3", "--set", "learning_rate=0.1", "learning_rate=0.2"), "not 2 cells"),
+        (("--table", "quick", "fedpub-2"), "not 2 cells"),
         (("--task", "link-prediction"), "runs as a simulation only: its node pairs are drawn over all"),
     ],
 )
@@ -60,6 +64,28 @@ def test_what_is_no_single_federation_is_refused(
 ) -> None:
     assert main(parse(["flower", "create", str(tmp_path / "app"), *COMMAND, *changed])) == BAD_INPUT
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--timeout", "5"), ("--save", "model")])
+def test_what_the_engine_cannot_do_is_refused(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", *COMMAND, "--engine", "flower", "--results", str(tmp_path / "results"), option, value]
+    with pytest.raises(SystemExit):
+        parse(command)
+    assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("method", "metric"), [("mine.py", "mine.py"), ("test_mine.py", "score.py")])
+def test_files_that_an_app_cannot_hold_are_refused(method: str, metric: str, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    given = write_method(tmp_path / "one" / method), tmp_path / metric
+    given[1].write_text(METRIC)
+    cell = NamedFiles().named(replace(CELL, method=str(given[0]), further_metrics=(str(given[1]),)))
+    refused = pytest.raises(UserError, match=rf"{method}.*: rename")
+    with user_objects(user_objects_of(cell)), refused:
+        create(cell, make_clients(CELL)[2], tmp_path / "app")
+    assert not (tmp_path / "app").exists()
 
 
 def test_a_folder_with_files_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.schedule import LAST, RULES
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import _check_selects, train
+from fedsub.methods.core.training import check_selects, train
 from fedsub.methods.stacked import kernels
 from fedsub.methods.tasks import further_metrics, metrics
 from fedsub.methods.tasks.metrics import Items
@@ -144,7 +144,7 @@ def test_a_metric_that_scores_nothing_selects_nothing() -> None:
         train(make_method("fedavg", schedule=Schedule(selection_metric="roc_auc")))
     from_one = SimpleNamespace(name="wards", labels=torch.tensor([1, 2, 1]), classes=3)
     with pytest.raises(UserError, match=r"3 classes \(class 0 has no node: number labels from 0\)"):
-        _check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one))
+        check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one))
     named = make_method("fedavg", schedule=Schedule(rounds=2), metrics=["roc_auc"])
     assert np.isnan(train(named).metrics["roc_auc"])
 
