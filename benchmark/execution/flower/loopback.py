@@ -33,7 +33,8 @@ STARTING = 120.0
 ENDING = 10.0
 """Seconds that processes have to end before they are killed."""
 LINK = "loopback"
-_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
+_LIBC = ctypes.CDLL(None) if psutil.LINUX else None
+_PR_SET_PDEATHSIG = 1
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
@@ -108,7 +109,7 @@ def started(
 
 def _end_with_parent() -> None:
     """On Linux, have this process ended when the one that started it is killed."""
-    if psutil.LINUX:
+    if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
