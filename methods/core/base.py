@@ -277,7 +277,8 @@ class FederatedMethod:
                 raise UserError(f"{info.name}'s own layers do not support {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
-        """Make the backbone's inputs; by default from the clients' own graphs."""
+        """Make the backbone's inputs; by default from the clients' own graphs. What else `logits`
+        reads of the graphs is made here too: evaluate=whole-graph refuses a method that overrides this."""
         return prepare(self, self.federation.graph, self.federation.features, self.federation.sizes)
 
     def initial_parameters(self) -> Parameters:
