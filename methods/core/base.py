@@ -57,6 +57,10 @@ class Options:
         """Why a method with these options breaks privacy, empty if it does not; None: see `MethodInfo`."""
         return None
 
+    def simulation_only(self) -> str:
+        """Why clients cannot run apart with these options, where the method's can; empty if they can."""
+        return ""
+
 
 @dataclass(frozen=True)
 class MethodInfo:
@@ -103,6 +107,10 @@ class MethodInfo:
         """Why the method with these options breaks privacy, empty if it does not."""
         own = options.breaks_privacy()
         return self.breaks_privacy if own is None else own
+
+    def simulation_only_with(self, options: Options) -> str:
+        """Why clients cannot run apart with these options, empty if they can."""
+        return self.simulation_only or options.simulation_only()
 
 
 Method = TypeVar("Method", bound="type[FederatedMethod]")
