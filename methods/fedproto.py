@@ -57,6 +57,9 @@ class FedProtoOptions(Options):
     predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
     """How nodes are classified: by the client's classifier, or by the nearest prototype P_c last received."""
 
+    def simulation_only(self) -> str:
+        return "the server weighs by numbers of nodes" if self.average == "openfgl" else ""
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.strength > 0:
             return {}

@@ -164,8 +164,8 @@ def alone(subject: Subject) -> None:
 
     If clients draw random numbers in training, each draws its own: then only bytes are compared.
     """
-    if subject.info.simulation_only:
-        raise Skipped(subject.info.simulation_only)
+    if reason := subject.info.simulation_only_with(subject.options):
+        raise Skipped(reason)
     setting = subject.setting(APART)
     whole = subject.make(setting)
     drawn = _trained(whole)

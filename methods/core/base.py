@@ -57,6 +57,10 @@ class Options:
         """Why a method with these options breaks privacy, empty if it does not; None: see `MethodInfo`."""
         return None
 
+    def simulation_only(self) -> str:
+        """Why clients cannot run apart with these options, where the method's can; empty if they can."""
+        return ""
+
 
 @dataclass(frozen=True)
 class MethodInfo:
@@ -106,6 +110,10 @@ class MethodInfo:
         """Why the method with these options breaks privacy, empty if it does not."""
         own = options.breaks_privacy()
         return self.breaks_privacy if own is None else own
+
+    def simulation_only_with(self, options: Options) -> str:
+        """Why clients cannot run apart with these options, empty if they can."""
+        return self.simulation_only or options.simulation_only()
 
 
 Method = TypeVar("Method", bound="type[FederatedMethod]")
@@ -280,7 +288,8 @@ class FederatedMethod:
                 raise UserError(f"{info.name}'s own layers do not support {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
-        """Make the backbone's inputs; by default from the clients' own graphs."""
+        """Make the backbone's inputs; by default from the clients' own graphs. What else `logits`
+        reads of the graphs is made here too: evaluate=whole-graph refuses a method that overrides this."""
         return prepare(self, self.federation.graph, self.federation.features, self.federation.sizes)
 
     def initial_parameters(self) -> Parameters:

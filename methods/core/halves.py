@@ -120,7 +120,7 @@ class ServerHalf:
 
 def check_apart(method: FederatedMethod) -> None:
     """Raise UserError for a method whose clients cannot run apart."""
-    if reason := method.info.simulation_only:
+    if reason := method.info.simulation_only_with(method.options):
         raise UserError(f"{method.info.title} runs as a simulation only, because {reason}")
     if method.every_epoch and method.schedule.local_epochs > 1:
         raise UserError(f"{method.info.title} exchanges messages in every step: set local_epochs=1")

@@ -51,6 +51,7 @@ from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
+from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
@@ -108,9 +109,12 @@ class FedIIH(FederatedMethod):
         self.architecture = replace(self.architecture, backbone="mlp", head="linear")
         self.unshared = (PRIOR,) if self.options.variational > 0 else ()
         super().build()
-        self.route = Routing(self.federation.graph, self.device)
         options = self.options
         self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
+
+    def make_inputs(self) -> Inputs:
+        self.route = Routing(self.federation.graph, self.device)
+        return super().make_inputs()
 
     def initial_parameters(self) -> Parameters:
         """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""

@@ -53,6 +53,9 @@ class FedPubOptions(Options):
             return "the server sees every client's class distribution, labels of test nodes included"
         return ""
 
+    def simulation_only(self) -> str:
+        return "the server compares labels of all clients" if self.similarity == "label" else ""
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         idle = {}
         if self.regularizer != "printed":

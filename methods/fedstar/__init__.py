@@ -28,7 +28,7 @@ from fedsub.methods.core.base import Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.backbones import normalised_adjacency
-from fedsub.methods.stacked.inputs import Convolution
+from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
 from fedsub.methods.stacked.segments import aligned, segment_product
 from fedsub.methods.stacked.walks import return_probabilities
@@ -71,16 +71,18 @@ class FedStar(FedAvg):
     """Number of hidden layers of the feature encoder."""
 
     def build(self) -> None:
-        """Compute the encodings, then do FedAvg's set-up."""
-        options = self.options
-        graph, sizes = self.federation.graph, self.federation.sizes
-        encoding = structure_encoding(graph, sizes, options.degrees, options.steps).to(self.device)
         self.layers = len(self.layer_widths())
         super().build()
-        self.smooth = normalised_adjacency(graph, self.device)
-        encoding = functional.pad(encoding, (0, 1), value=1.0)
+
+    def make_inputs(self) -> Inputs:
+        """The backbone's inputs; the encodings are computed as well."""
+        options, graph = self.options, self.federation.graph
+        encoding = structure_encoding(graph, self.federation.sizes, options.degrees, options.steps)
+        encoding = functional.pad(encoding.to(self.device), (0, 1), value=1.0)
         self.encoding = functional.pad(encoding, (0, aligned(encoding.shape[1]) - encoding.shape[1]))
+        self.smooth = normalised_adjacency(graph, self.device)
         self.smooth_encoding = self.smooth(self.encoding)
+        return super().make_inputs()
 
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the feature encoder's hidden layers; SGC has none."""

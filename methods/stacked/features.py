@@ -215,7 +215,8 @@ class NormalisedFeatures(Features):
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         if features.layout is torch.sparse_csr:
-            matrix = as_scipy(features)
+            # In single precision the difference below is wrong for rows whose mean exceeds their deviation.
+            matrix = as_scipy(features).astype(np.float64)
             mean = np.asarray(matrix.mean(axis=1)).ravel()
             variance = np.asarray(matrix.multiply(matrix).mean(axis=1)).ravel() - mean**2
             deviation = np.sqrt(np.maximum(variance, 0) + EPSILON)

@@ -158,9 +158,9 @@ def _own_files(cell: Cell) -> dict[Path, Path]:
 
 def check(cell: Cell) -> None:
     """Raises UserError for a cell that cannot run as a federation."""
-    title = registry.describe(cell.method).title
-    if reason := registry.describe(cell.method).simulation_only:
-        raise UserError(f"{title} runs as a simulation only, because {reason}")
+    info = registry.describe(cell.method)
+    if reason := info.simulation_only_with(registry.make_options(cell.method, dict(cell.options))):
+        raise UserError(f"{info.title} runs as a simulation only, because {reason}")
     if cell.task.name != tasks.NodeClassification.name:
         raise UserError(f"{cell.task} runs as a simulation only: its node pairs are drawn over all clients")
     if (moment := cell.schedule.evaluate) in ("neighbour", "whole-graph"):

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 import torch
 
+from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.evaluation import WholeGraph
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import community_federation, make_method
 from tests.methods.loops import Clients
 from tests.methods.rounding import assert_agree
+from tests.methods.variants import CASES
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.05)
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,3 +63,26 @@ def test_what_evaluation_does_besides_does_not_hang_on_dropout(name: str, option
         train(method)
         predicted.append(method.predict())
     assert_agree(*predicted)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_on_the_whole_graph_nothing_of_the_own_graph_predicts(name: str, options: dict[str, Any]) -> None:
+    """A method is refused, or each client's model predicts as if the whole graph were the client's own."""
+    federation = community_federation(nodes=60)
+    architecture = Architecture(registry.describe(name).backbones[0], hidden=(8, 8), dropout=0.0)
+    schedule = replace(SCHEDULE, evaluate="whole-graph")
+    method = make_method(name, options, federation, architecture, schedule)
+    method.build()
+    try:
+        WholeGraph(method)
+    except UserError:
+        return
+    train(method)
+    predicted = WholeGraph(method).predict(method).view(federation.clients, federation.nodes, -1)
+    twin = make_method(name, options, federation.merged()[0], architecture, schedule)
+    twin.build()
+    for client in range(federation.clients):
+        for key, own in method.parameters.items():
+            model = method.received.get(key, own)
+            twin.parameters[key] = model[min(client, len(model) - 1)].unsqueeze(0)
+        assert_agree(predicted[client], twin.predict())

@@ -1,11 +1,20 @@
 """A server without data that loses messages of clients."""
 
-from dataclasses import replace
+import typing
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.partition import Partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.checks import rounds, subject
 from fedsub.methods.core import registry
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.schedule import Schedule
@@ -13,6 +22,7 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import community_federation
 from tests.methods.rounding import assert_agree
+from tests.methods.variants import APART, APART_OPTIONS
 
 CLIENTS = 3
 
@@ -52,3 +62,37 @@ def test_a_lost_message_is_refused_by_a_method_that_needs_all(
 def test_nobody_heard_is_refused(server: ServerHalf) -> None:
     with pytest.raises(UserError, match="no client answered in round 1"):
         server.answer(1, [None] * CLIENTS)
+
+
+def choices() -> list[tuple[str, dict[str, Any]]]:
+    """Each method whose clients can run apart, with each value of its options that have a list of them.
+    AdaFGL is left out, since its clients draw nodes."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name in sorted({*APART} - {"adafgl"}):
+        kind: Any = registry.describe(name).options
+        others = APART_OPTIONS.get(name, {})
+        hints = hints_of(kind, tuple(each.name for each in fields(kind)))
+        found += [
+            (name, {**others, option: value})
+            for option, hint in hints.items()
+            for value in ((False, True) if hint is bool else typing.get_args(hint))
+            if isinstance(value, (bool, str))
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("name", "options"), choices())
+def test_apart_no_option_needs_what_only_the_simulation_has(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of three sizes, so that a server that takes them for equal is found."""
+    dataset = load("community[nodes=90]")
+    parts = Partition("uneven", tuple(np.split(np.random.default_rng(0).permutation(90), [10, 30])))
+    parts = replace(parts, nodes=tuple(map(np.sort, parts.nodes)))
+    federation = federate(dataset, parts, make_split(dataset, parts, subject.SPLIT, 0))
+    monkeypatch.setattr(subject, "communities", lambda clients, nodes: federation)
+    tested = subject.Subject.of(name, options)
+    try:
+        rounds.alone(tested)
+    except subject.Skipped:
+        assert tested.options.simulation_only()

@@ -14,7 +14,7 @@ from fedsub.datasets.graph import as_feature_tensor, row_normalised
 from fedsub.methods.compiled import LANES
 from fedsub.methods.stacked import segments as segments_module
 from fedsub.methods.stacked.activation import Dropout, activate
-from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.features import Features, NormalisedFeatures
 from fedsub.methods.stacked.kernels import NARROW, sparse_product
 from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
@@ -174,6 +174,17 @@ def test_federation_lays_clients_side_by_side():
     features = federation.features.to_dense()
     assert torch.equal(features, federation.source.features.to_dense()[federation.origin])
     assert bool((federation.client.diff() >= 0).all())
+
+
+@pytest.mark.parametrize(("mean", "tolerance"), [(0.0, 1e-5), (100.0, 1e-3)])
+def test_sparse_features_are_normalised_as_dense_ones(mean: float, tolerance: float) -> None:
+    """A row whose mean is 1000 times its deviation loses three digits, and no more."""
+    matrix = mean + 0.1 * np.random.default_rng(0).standard_normal((20, 12), dtype=np.float32)
+    weight = torch.eye(12).unsqueeze(0)
+    expected = functional.layer_norm(torch.from_numpy(matrix), (12,))
+    for given_as in (torch.from_numpy(matrix), as_feature_tensor(sp.csr_matrix(matrix))):
+        found = NormalisedFeatures(given_as, Segments(torch.tensor([20]))).times(weight)
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
 
 
 def test_row_normalised_features_sum_to_one():
