@@ -13,7 +13,7 @@ from fedsub.benchmark.records.record import APART, FAILED, OK, VALIDATION, Recor
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
 from fedsub.benchmark.spec.custom import NOUNS, by_name, names_of
-from fedsub.benchmark.spec.protocol import bare, table_name
+from fedsub.benchmark.spec.protocol import AXES, bare, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.methods.core.schedule import SELECTED_BESIDES
@@ -157,7 +157,10 @@ class Results:
         """
         from fedsub.benchmark.analysis import plots
 
-        return plots.plot(self, kind, axes)
+        _, levels, frame = averaged(Results(self.successes), "method", "dataset", MAIN)
+        names = [*dict.fromkeys((*AXES, *levels))]
+        own = [name for name in names if competes(name)]
+        return plots.plot(self, kind, axes, frame, [name for name in names if name not in own], own)
 
     def _repr_html_(self) -> str:
         parts = [self.pivot().to_html()] if self.successes else []

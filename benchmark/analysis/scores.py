@@ -238,6 +238,17 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
     return found
 
 
+def same_data(row: Row, others: Iterable[Row]) -> list[Row]:
+    """Those of the others whose data are the row's. A graph that changed between runs keeps its name; the
+    digests of the files differ. That of a plug-in method covers the method too, so that its rows fit others
+    only if these have one state."""
+    known = row.cell.method in catalog.methods() and row.cell.files
+    others = [*others]
+    same = [other for other in others if other.cell.files == row.cell.files]
+    loose = [other for other in others if not (known and other.cell.files)]
+    return same or (loose if len({other.cell.files for other in loose}) < 2 else [])
+
+
 def _setting(row: Row) -> tuple[Any, ...]:
     """Key that is equal for compared methods."""
     return row.block, row.backbone, row.deviations
@@ -265,13 +276,13 @@ def _against(
         # The other row has other draws, or is outdated too.
         return []
     place = {**row.point, axis: value}
-    base = {
-        record.cell.seed: read(record)
+    found = (
+        other
         for other in others
         if {**other.point, axis: value} == place and other.deviations == row.deviations
         if value == other.point[axis] or (axis == "partition" and value == bare(other.point[axis]))
-        for record in other.records
-    }
+    )
+    base = {record.cell.seed: read(record) for other in same_data(row, found) for record in other.records}
     pairs = [(read(record), base.get(record.cell.seed)) for record in row.records]
     return [None if own is None or theirs is None else compare(own, theirs) for own, theirs in pairs]
 

@@ -21,7 +21,7 @@ from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
 from fedsub.benchmark.analysis.ranking import LOCAL
-from fedsub.benchmark.analysis.scores import Row, Score, metrics_of
+from fedsub.benchmark.analysis.scores import Row, Score, metrics_of, same_data
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
@@ -103,6 +103,9 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
     ranked = np.array([not (row.privacy or row.exposed[1]) for row in rows])
     surely = np.zeros((len(rows), len(rows)), dtype=bool)
     for one, other in permutations(np.flatnonzero(ranked).tolist(), 2):
+        rivals = [each for each in rows if _kind(each) == _kind(rows[other])]
+        if not any(each is rows[other] for each in same_data(rows[one], rivals)):
+            continue
         paired = _paired(rows[one], rows[other], metric)
         surely[one, other] = paired is not None and paired.word == HOLDS
     keeps = {"any": ranked, "models": ranked & [models_only(exchanges) for exchanges, _ in facts]}
@@ -113,12 +116,14 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         worst = kept.sum() - surely[:, kept].sum(axis=1)
         for place in np.flatnonzero(kept).tolist():
             ranks[place][budget] = int(best[place]), int(worst[place])
-    base = {row.backbone: row for row in rows if row.method == LOCAL}
+    bases = [row for row in rows if row.method == LOCAL]
     found = []
     for row, (_, leaves), megabytes, own, beats in zip(
         rows, facts, spent, ranks, surely.sum(axis=1).tolist(), strict=True
     ):
-        local = base.get(row.backbone) or next(iter(base.values()), None)
+        fitting = same_data(row, [each for each in bases if each.backbone == row.backbone] or bases)
+        alike = [each for each in fitting if each.deviations == row.deviations]
+        local = next(iter(alike or fitting), None)
         gain = None if local is None or row.method == LOCAL else _paired(row, local, metric)
         alone = [each for each in row.records if (each.result.core_share or 0.0) >= ALONE]
         whole = [sum(each.seconds.values()) for each in alone]
@@ -135,6 +140,10 @@ def _leaves(row: Row) -> tuple[str, str]:
         return "unknown", "unknown"
     facts = catalog.describe(row.cell.method)
     return facts.exchanges, facts.leaves
+
+
+def _kind(row: Row) -> tuple[str, str]:
+    return row.method, row.backbone
 
 
 def _paired(one: Row, other: Row, metric: str) -> Comparison | None:

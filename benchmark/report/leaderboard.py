@@ -204,15 +204,19 @@ def markdown(
 
 
 def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return score → rows to show: all printed scores, or for each row the score that selects its round."""
+    """Return score → rows to show: all printed scores, or for each row the score that selects its round and
+    the further ones that the protocol lists."""
     held = metrics_of(protocol, rows)
     printed = {name for row in rows for name, score in row.scores.items() if score.published is not None}
     if printed:
         return {metric: [*rows] for metric in held if metric in printed}
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
-        named = row.cell.selects_by
-        found[named if named in row.scores else held[0]].append(row)
+        own = [metric for metric in held if metric in row.scores]
+        main = row.cell.selects_by if row.cell.selects_by in own else "".join(own[:1])
+        for metric in own:
+            if metric == main or metric in protocol.metrics[1:]:
+                found[metric].append(row)
     return {metric: listed for metric, listed in found.items() if listed}
 
 

@@ -26,6 +26,7 @@ from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
+    graph_slug,
     method_address,
     method_name,
     slug,
@@ -141,7 +142,7 @@ def _named_pages(facts: Facts) -> list[list[str]]:
         ["method", catalog.describe(name).title, name, f"method/{slug(name)}"] for name in catalog.methods()
     ]
     graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
-    found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
+    found += [["graph", graph_title(name), name, f"graph/{graph_slug(name)}"] for name in graphs]
     # A block in several tables is listed with the first.
     for block, table in reversed(dict(reversed(facts.blocks)).items()):
         address = block_address("leaderboard", block, table)

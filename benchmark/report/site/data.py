@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import eq
 from typing import Any
+from zlib import crc32
 
 from fedsub.benchmark.analysis.arena import by_block, tuned_rows
 from fedsub.benchmark.analysis.figures import Entry
@@ -23,6 +24,7 @@ from fedsub.benchmark.report.wording import graph_title, network_title, scheme_t
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+from fedsub.datasets.options import Spec
 
 TUNED = "tuned"
 """Name of the arena's blocks in place of a table."""
@@ -147,9 +149,15 @@ def slug(text: Any) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(text).lower().replace("+", "-plus")).strip("-") or "all"
 
 
+def graph_slug(name: str) -> str:
+    """Return the slug of a graph, with a checksum if it changes a user's name: `Cora` is not `cora`."""
+    known = Spec(name).name in catalog.parts("dataset")
+    return slug(name) if known or slug(name) == name else f"{slug(name)}-{crc32(name.encode()):08x}"
+
+
 def block_address(view: str, block: Block, table: str) -> str:
     """Return the address of a block of a table in a view."""
-    return "/".join((view, *map(slug, block), slug(table)))
+    return "/".join((view, graph_slug(block[0]), *map(slug, (*block[1:], table))))
 
 
 def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:

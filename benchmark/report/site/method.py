@@ -9,7 +9,7 @@ from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
-from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, method_name, slug
+from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
@@ -75,7 +75,7 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
         graphs.setdefault(block[0], [])
     listed = []
     for name, blocks in sorted(graphs.items()):
-        address, info = f"graph/{slug(name)}", REGISTRY.get(name)
+        address, info = f"graph/{graph_slug(name)}", REGISTRY.get(name)
         listed.append((graph_title(name), address, info, len(blocks)))
         schemes = [
             (scheme_title(block[1]), block[2], found)

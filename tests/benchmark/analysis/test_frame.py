@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -169,6 +170,54 @@ def test_ranks_leave_out_methods_of_few_graphs() -> None:
     ]
     axes = Results(tuple(records)).plot("ranks")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg", "local"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"learning_rate": 0.5},
+        {"rounds": 7},
+        {"task": "link-prediction"},
+        {"options": {"mu": 0.5}},
+        {"hidden": [8]},
+    ],
+)
+def test_a_plot_never_averages_different_settings(setting: dict[str, Any]) -> None:
+    """One seed each: any mean over both settings would be a value that no run has."""
+    records = [
+        make_record(
+            make_cell(method=method, label=method, **changed),
+            score,
+            curve={"round": [1.0], "validation": [0.0], "test": [score]},
+        )
+        for method, scores in {"fedprox": (20.0, 80.0), "fedavg": (30.0, 70.0)}.items()
+        for score, changed in zip(scores, ({}, setting), strict=True)
+    ]
+    found = Results(tuple(records))
+    lines = {
+        str(line.get_label()): np.asarray(line.get_ydata()).item() for line in found.plot("curves").lines
+    }
+    assert sorted(lines.values()) == [20.0, 30.0, 70.0, 80.0]
+    _, *points = found.plot("cost").lines
+    assert sorted(np.asarray(point.get_ydata()).item() for point in points) == [20.0, 30.0, 70.0, 80.0]
+    names = [label.get_text() for label in found.plot("ranks").get_yticklabels()]
+    # Settings of methods make contestants, others make blocks.
+    if setting.keys() & {"learning_rate", "options", "hidden"}:
+        assert len(names) == len({*names}) == 4
+    else:
+        assert names == ["fedprox", "fedavg"]
+
+
+def test_what_breaks_privacy_is_drawn_but_has_no_rank_and_no_place_on_the_front() -> None:
+    central = [
+        make_record(replace(record.cell, method="central", label="central"), 99.0, privacy="all in one place")
+        for record in drawn("local")
+    ]
+    found = Results((*central, *drawn("local", "fedavg")))
+    assert [label.get_text() for label in found.plot("ranks").get_yticklabels()] == ["fedavg", "local"]
+    front, *points = found.plot("cost").lines
+    assert len(points) == 6
+    assert 99.0 not in np.asarray(front.get_ydata())
 
 
 def test_what_cannot_be_drawn_is_a_sentence() -> None:

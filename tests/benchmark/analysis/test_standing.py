@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,39 @@ def test_gains_over_local_are_paired_by_seed() -> None:
     assert gain.interval == pytest.approx((-10, -10))
     assert above_local([contenders()]) == {"fedpub": (0, 1), "fedavg": (0, 1)}
     assert list(gains_of([contenders()])) == ["fedgnn", "fedpub", "fedavg"]
+
+
+@pytest.mark.parametrize("changed", [{"files": "b" * 64}, {"learning_rate": 0.5}, {"rounds": 7}])
+def test_a_gain_is_over_runs_on_the_same_data_with_the_same_settings(changed: dict[str, Any]) -> None:
+    """A user's graph that changed between two runs keeps its name. In a folder of trials all rows deviate."""
+    scores = {"local": 50.0, "fedavg": 52.0}
+    axes = {"dataset": "rings", "partition": "louvain", "clients": 3, "backbone": "gcn"}
+    metrics = ["accuracy", "gain_over_local"]
+    protocol = parse_protocol("toy", {"metrics": metrics, "grid": {**axes, "method": [*scores]}})
+    records = [
+        make_record(
+            current_cell(
+                **axes,
+                method=method,
+                label=method,
+                seed=seed,
+                **{"files": "a" * 64, "local_epochs": 9, **state},
+            ),
+            score + jump + seed**2 / 10 * (method == "fedavg"),
+        )
+        for state, jump in (({}, 0.0), (changed, 30.0))
+        for method, score in scores.items()
+        for seed in range(4)
+    ]
+    for listed in (records, records[::-1]):
+        rows = make_rows(protocol, listed)
+        (found,) = standings(protocol, rows).values()
+        gains = [each.gain.difference for each in found if each.gain is not None]
+        assert gains == pytest.approx([2.35, 2.35])
+        paired = [row.scores["gain_over_local"].mean for row in rows if row.method == "fedavg"]
+        assert paired == pytest.approx([2.35, 2.35])
+        if "files" in changed:
+            assert [each.ranks["any"] for each in found] == [(1, 3), (2, 4), (1, 3), (2, 4)]
 
 
 def test_gcn_stands_for_a_method_with_several_networks() -> None:

@@ -72,6 +72,30 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     assert "4 rows with other settings are not on this page." in markdown(changed)
 
 
+@pytest.mark.parametrize(
+    "listed", [["accuracy"], ["accuracy", "share_right"], ["x_score"], ["x_score", "accuracy"]]
+)
+def test_a_page_without_printed_figures_has_every_listed_score_and_every_row(listed: list[str]) -> None:
+    protocol = toy(listed, ["fedavg", "fedper", "fedprox"])
+    cells = [
+        current_cell(label="fedavg"),
+        current_cell(label="fedper", method="fedper", task="link-prediction"),
+        current_cell(label="fedprox", method="fedprox", selection_metric="minority_accuracy"),
+    ]
+    reported = {"accuracy": 50.0, "minority_accuracy": 30.0, "share_right": 40.0}
+    found = [reported, {"roc_auc": 60.0}, reported]
+    records = [make_record(cell, metrics=scores) for cell, scores in zip(cells, found, strict=True)]
+    page = markdown(Leaderboard(protocol, records))
+    shown = {part.partition(",")[0]: part for part in page.split("## ")[1:]}
+    main = {"roc auc %": "60.00", "minority accuracy %": "30.00"}
+    held = {"accuracy": "50.00", "share_right": "40.00"}
+    expected = main | {f"{name.replace('_', ' ')} %": held[name] for name in listed if name in held}
+    assert shown.keys() == expected.keys()
+    assert all(value in shown[name] for name, value in expected.items())
+    nothing = [make_record(cell, metrics={}) for cell in cells]
+    assert "##" not in markdown(Leaderboard(protocol, nothing))
+
+
 def test_a_method_has_one_row_where_its_settings_were_chosen_on_one_graph_alone() -> None:
     cells = make_plan(
         parse(["--table", "all-methods", "--method", "local", "--partition", "metis"]).request

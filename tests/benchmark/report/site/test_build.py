@@ -9,6 +9,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
+from fedsub.benchmark.report.site.data import block_address
 from tests.benchmark.fakes import make_cell, make_record
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
@@ -118,3 +119,10 @@ def test_at_most_six_names_stand_in_a_drawing() -> None:
     drawn = lines([Line(name, [(0, 1.0), (5, 2.0)]) for name in "abc"], "x", "y", "said")
     ends = [part.split('y="')[1].split('"')[0] for part in drawn.split("<text x=")[-3:]]
     assert min(abs(float(a) - float(b)) for a, b in pairwise(ends)) >= 12
+
+
+def test_graphs_of_users_whose_names_differ_in_case_or_punctuation_have_pages_of_their_own() -> None:
+    blocks = [(name, "louvain", 3) for name in ("cora", "Cora", "my_graph", "my-graph", "my.graph")]
+    addresses = [block_address("leaderboard", block, "default") for block in blocks]
+    assert len({*addresses}) == len(blocks)
+    assert addresses[0] == "leaderboard/cora/louvain/3/default"
