@@ -123,7 +123,7 @@ class Loop:
 
 
 def federated(
-    cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch, lost: Mapping[int, int] | None = None
+    cell: Cell, folder: Path, lost: Mapping[int, int] | None = None
 ) -> tuple[Outcome, dict[int, FederatedMethod], Loop]:
     """Run a cell through the apps; return the outcome, each client's method at the end, and the loop."""
     if not folder.exists():
@@ -135,14 +135,15 @@ def federated(
             methods[int(self.file.name.split(".")[0].removeprefix("client-"))] = self.client.method
             return super().evaluate()
 
-    monkeypatch.setattr(client_side, "_Turn", Kept)
-    # Flower sets these in the process of an app.
-    for part in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, part, 1)
     outcome = folder / "outcome.json"
     config = {**loop.config, "outcome": str(outcome), "patience": 5.0}
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
-    server_app(folder / PACKAGE)(loop, context)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_side, "_Turn", Kept)
+        # Flower sets these in the process of an app.
+        for part in ("_task_id", "_run_id", "_node_id"):
+            patch.setattr(TaskIdentity, part, 1)
+        server_app(folder / PACKAGE)(loop, context)
     found = json.loads(outcome.read_text())
     if "error" in found:
         raise UserError(found["error"])
@@ -157,9 +158,9 @@ def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMetho
     return train(method), method
 
 
-def both_ways(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Outcome, Outcome]:
+def both_ways(cell: Cell, folder: Path) -> tuple[Outcome, Outcome]:
     """Run the cell as a federation and as one program, check that both agree, and return both outcomes."""
-    found, methods, _ = federated(cell, folder, monkeypatch)
+    found, methods, _ = federated(cell, folder)
     expected, whole = stacked(cell, make_clients(cell)[2])
     for part, value in whole.parameters.items():
         own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
@@ -170,8 +171,8 @@ def both_ways(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 
 @pytest.mark.parametrize("name", APART)
-def test_apps_train_as_one_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, expected = both_ways(cell_of(name), tmp_path / "app", monkeypatch)
+def test_apps_train_as_one_program(name: str, tmp_path: Path) -> None:
+    found, expected = both_ways(cell_of(name), tmp_path / "app")
     assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
     assert "macro_f1" in found.metrics
 
@@ -190,17 +191,15 @@ SENT: dict[str, dict[str, Any]] = {
     ("name", "sent"),
     [*(("fedavg", each) for each in SENT), ("ditto", "all"), ("fedper", "all"), ("scaffold", "quantise")],
 )
-def test_private_and_small_messages_are_those_of_one_program(
-    name: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, expected = both_ways(cell_of(name, **SENT[sent]), tmp_path / "app", monkeypatch)
+def test_private_and_small_messages_are_those_of_one_program(name: str, sent: str, tmp_path: Path) -> None:
+    found, expected = both_ways(cell_of(name, **SENT[sent]), tmp_path / "app")
     assert found.extras == pytest.approx(expected.extras)
 
 
 def test_a_real_clients_noise_is_known_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = cell_of("fedavg", **SENT["noise"])
     monkeypatch.setattr(Loop, "repeatable", False)
-    losses = [federated(cell, tmp_path / "app", monkeypatch)[0].curve["loss"] for _ in range(2)]
+    losses = [federated(cell, tmp_path / "app")[0].curve["loss"] for _ in range(2)]
     losses.append(stacked(cell, make_clients(cell)[2])[0].curve["loss"])
     for one, other in combinations(losses, 2):
         assert one[0] == pytest.approx(other[0], abs=1e-5)
@@ -208,12 +207,10 @@ def test_a_real_clients_noise_is_known_to_nobody(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("sent", [("fedproto", "top_k"), ("scaffold", "clip")])
-def test_a_method_that_sends_something_else_is_refused(
-    sent: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_sends_something_else_is_refused(sent: tuple[str, str], tmp_path: Path) -> None:
     name, setting = sent
     with pytest.raises(UserError, match=r"needs a method that sends .*models.* as FedAvg does"):
-        federated(cell_of(name, **SENT[setting]), tmp_path / "app", monkeypatch)
+        federated(cell_of(name, **SENT[setting]), tmp_path / "app")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +222,7 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
 ) -> None:
     """Its node dies after training, before its message arrives, and returns as another node with its file."""
     cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
-    found, methods, loop = federated(cell, tmp_path / "app", monkeypatch, lost={2: killed})
+    found, methods, loop = federated(cell, tmp_path / "app", lost={2: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
     whole = Attendance.draw(cell.schedule, CLIENTS, cell.seed)
     whole.epochs[1, killed] = 0
@@ -250,13 +247,11 @@ def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytes
         expected, _ = stacked(cell, make_clients(cell)[2])
     del sys.modules["helper"]
     own.rename(tmp_path / "elsewhere")
-    found, _, _ = federated(cell, app, monkeypatch)
+    found, _, _ = federated(cell, app)
     assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
 
 
-def test_parties_that_write_their_own_files_train_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parties_that_write_their_own_files_train_together(tmp_path: Path) -> None:
     """No machine holds two of their graphs; the app is made from another graph with as many clients."""
     app = tmp_path / "app"
     create(cell_of("fedavg"), make_clients(cell_of("fedavg"))[2], app)
@@ -266,27 +261,27 @@ def test_parties_that_write_their_own_files_train_together(
         create(own, make_clients(own)[2], tmp_path / f"party-{client}")
         file = tmp_path / f"party-{client}" / "clients" / "client-0.npz"
         file.replace(app / "clients" / f"client-{client}.npz")
-    found, methods, _ = federated(cell_of("fedavg"), app, monkeypatch)
+    found, methods, _ = federated(cell_of("fedavg"), app)
     assert [methods[client].federation.nodes for client in range(CLIENTS)] == [100, 101, 102]
     assert found.curve["loss"][-1] < found.curve["loss"][0]
 
 
-def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_fail_are_told_of(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no client answered: the node was killed"):
-        federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})
+        federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", lost={1: 0})
 
 
-def test_files_that_do_not_fit_together_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     cell, app = cell_of("fedavg"), tmp_path / "app"
     create(cell, make_clients(cell)[2], app)
     other = replace(cell, dataset=Spec("community[nodes=120,features=9]"), clients=1)
     create(other, make_clients(other)[2], tmp_path / "other")
     (tmp_path / "other" / "clients" / "client-0.npz").replace(app / "clients" / "client-1.npz")
     with pytest.raises(UserError, match=r"differ in their number of features \(.*client 1: 9"):
-        federated(cell, app, monkeypatch)
+        federated(cell, app)
     (app / "clients" / "client-1.npz").write_text("")
     with pytest.raises(UserError, match=r"clients \[1\] did not join .*; a SuperNode reports .*client-1.npz"):
-        federated(cell, app, monkeypatch)
+        federated(cell, app)
 
 
 ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}]
@@ -296,11 +291,11 @@ ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2
 @pytest.mark.parametrize("attendance", ATTENDANCE)
 @pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
 def test_evaluations_are_those_of_one_program(
-    name: str, attendance: dict[str, Any], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, attendance: dict[str, Any], moment: str, tmp_path: Path
 ) -> None:
     """They cover all clients, also absent ones, in the rounds that the schedule names."""
     cell = cell_of(name, rounds=5, evaluate_every=2, evaluate=moment, **attendance)
-    found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    found, _, _ = federated(cell, tmp_path / "app")
     expected, _ = stacked(cell, make_clients(cell)[2])
     assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
     assert found.test_by_client == pytest.approx(expected.test_by_client, abs=1e-6)
@@ -319,27 +314,23 @@ def test_evaluations_are_those_of_one_program(
         ({"split": Spec("ratio[train=0.5,validation=0]")}, "has no validation items"),
     ],
 )
-def test_what_one_program_refuses_is_refused(
-    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_program_refuses_is_refused(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     settings = dict(changed)
     cell = replace(cell_of("fedavg", **settings.pop("schedule", {})), **settings)
     with pytest.raises(UserError, match=said):
-        federated(cell, tmp_path / "app", monkeypatch)
+        federated(cell, tmp_path / "app")
     with pytest.raises(UserError, match=said):
         stacked(cell, make_clients(cell)[2])
 
 
-def test_a_method_that_draws_from_the_global_generators_repeats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_draws_from_the_global_generators_repeats(tmp_path: Path) -> None:
     method, losses = tmp_path / "drawing.py", []
     write_method(method, DRAWING, "import numpy as np")
     cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(method)))
     with user_objects(user_objects_of(cell)):
         for number in range(2):
             np.random.seed(number)  # noqa: NPY002
-            found, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+            found, _, _ = federated(cell, tmp_path / "app")
             losses.append(found.curve["loss"])
         expected, _ = stacked(cell, make_clients(cell)[2])
     assert losses[0] == losses[1]
@@ -351,7 +342,7 @@ def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.Monk
     dataset, partition, federation = make_clients(cell)
     clients = dataset, replace(partition, names=names), federation
     monkeypatch.setattr(work, "make_clients", lambda cell: clients)
-    outcome, _, _ = federated(cell, tmp_path / "app", monkeypatch)
+    outcome, _, _ = federated(cell, tmp_path / "app")
     monkeypatch.setattr(work.loopback, "run", lambda cell, federation: asdict(outcome))
     assert work.run(cell).reread().extras["client_names"] == [*names]
 
