@@ -136,7 +136,7 @@ def federated(
             return super().evaluate()
 
     outcome = folder / "outcome.json"
-    config = {**loop.config, "outcome": str(outcome), "patience": 5.0}
+    config = {**loop.config, "outcome": str(outcome), "patience": 1.0}
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_side, "_Turn", Kept)
