@@ -1,6 +1,7 @@
 """The site of small results folders, without a browser."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,10 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert found.index("60.00</td>") < found.index("82.0 ± 2.8") < found.index("FedAvg")
         assert "mean rank 1.50 of 1 methods" in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
         assert ("best mean rank of 1 methods over 3 graphs: 1.50" in index) is (smaller == [])
-        assert ("1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text("utf-8")) is (smaller == [])
+        overview = (tmp_path / "README.md").read_text("utf-8")
+        assert ("1.50 [1.00, 2.25]" in overview) is (smaller == [])
+        linked = {link for link in re.findall(r"\]\(([^)]*)\)", overview) if not (tmp_path / link).exists()}
+        assert linked == {"arena.md"}  # Only its data are written here.
 
 
 def test_an_interval_that_leaves_its_line_ends_in_an_arrow() -> None:
