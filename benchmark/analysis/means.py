@@ -3,9 +3,8 @@
 A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
 the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
 one-sided t test over common seeds, each with its own draw of clients and split; Holm (1979) corrects the
-block's p-values. One method as good as the best loses its bold with at most 5 %; since the best is chosen by
-the same seeds, some one of several equal methods loses it more often (19 % of the time for eight). Methods
-that break privacy do not compete, as on the leaderboards.
+block's p-values. As the same seeds choose the best, one of several equal methods loses its bold more often
+than the test's level. Methods that break privacy do not compete, as on the leaderboards.
 """
 
 from __future__ import annotations
