@@ -213,7 +213,7 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
         own = [metric for metric in held if metric in row.scores]
-        main = row.cell.selects_by if row.cell.selects_by in own else "".join(own[:1])
+        main = row.cell.selects_by if row.cell.selects_by in own else next(iter(own), "")
         for metric in own:
             if metric == main or metric in protocol.metrics[1:]:
                 found[metric].append(row)
