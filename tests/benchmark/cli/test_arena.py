@@ -143,6 +143,7 @@ def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_pat
     assert "| Ditto | FED-PUB | +7.00 | +5.00 | – |" in page
 
 
+@pytest.mark.usefixtures("data_directory")
 def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path) -> None:
     graphs = ("chameleon_filtered", "facebook_amherst41")
     methods = ("fedper", "ditto", "apfl", "fedala", "fedgcn", "fedlap+")

@@ -192,6 +192,7 @@ def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
     assert places == [tmp_path / "results"]
 
 
+@pytest.mark.usefixtures("data_directory")
 def test_a_cell_of_two_tables_is_shown_in_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = ("--table", "fedpub-2", "fedpub-2-once", "--dataset", "cora", "--clients", "10")
     for seeds in ((), ("--seeds", "1")):

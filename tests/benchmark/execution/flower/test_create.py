@@ -11,7 +11,6 @@ import pytest
 
 from fedsub.benchmark.cli.commands import BAD_INPUT, main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.flower.app import cell_of
 from fedsub.benchmark.execution.flower.create import create
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
@@ -20,6 +19,10 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from tests.benchmark.fakes import METRIC, make_cell, write_method
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
+
+from fedsub.benchmark.execution.flower.app import cell_of
 
 CELL = make_cell(dataset="community[nodes=120]", clients=3)
 
