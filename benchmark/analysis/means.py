@@ -2,7 +2,7 @@
 
 A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
 the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
-one-sided t test over common seeds, each with its own draw of clients and split; Holm (1979) corrects the
+one-sided t test over common seeds, each with its own draw of the data; Holm (1979) corrects the
 block's p-values. As the same seeds choose the best, one of several equal methods loses its bold more often
 than the test's level. Methods that break privacy do not compete, as on the leaderboards.
 """

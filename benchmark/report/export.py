@@ -48,7 +48,7 @@ def note(table: Table) -> str:
             f"Bold: the {'highest' if table.sign > 0 else 'lowest'} mean of a "
             f"{'row' if table.across else 'column'} among equal settings{further}, and every "
             "mean that does not differ significantly. The test is a paired one-sided t test over common "
-            f"seeds, each with its own draw of clients and split (level {LEVEL:g}, Holm's correction). "
+            f"seeds, each with its own draw of the data (level {LEVEL:g}, Holm's correction). "
             f"Few seeds separate few methods; with fewer than {LEAST} nothing is bold."
         )
     if np.isfinite(table.mean_ranks()).any():
