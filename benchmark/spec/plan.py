@@ -23,7 +23,7 @@ from fedsub.benchmark.spec.protocol import (
     names,
 )
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.settings import setting_from_text
+from fedsub.benchmark.spec.settings import AXES, setting_from_text
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, Spec, format_name, parse_name
@@ -161,11 +161,7 @@ def _check_overrides(protocol: Protocol, request: Request) -> None:
         wanted = {name for override in protocol.overrides for name in override.when.get(axis, ())}
         for name in sorted(wanted - listed):
             try:
-                if bare(by_name(axis, name)) in in_files:
-                    continue
-                if axis == "method":
-                    catalog.differing_options(*parse_name(name))
-                else:
+                if bare(by_name(axis, name)) not in in_files:
                     catalog.checked(axis, name)
             except UserError as error:
                 raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
@@ -203,19 +199,6 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
             yield cell
 
 
-def is_chosen(cell: Cell, request: Request) -> bool:
-    """Whether a cell passes the filters of a request; a bare name passes every variant."""
-    filters: tuple[tuple[Sequence[object], tuple[object, ...]], ...] = (
-        (request.table, (cell.protocol,)),
-        (request.dataset, (cell.dataset.text, cell.dataset.name)),
-        (request.method, (cell.variant, cell.method)),
-        (request.partition, (cell.partition.text, cell.partition.name)),
-        (request.clients, (cell.clients,)),
-        (request.backbone, (cell.architecture.backbone,)),
-    )
-    return all(not asked or not {*names}.isdisjoint(asked) for asked, names in filters)
-
-
 def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
     """Return one cell, with seed 0, for every runnable point of a table's grid, restricted to what is
     `asked`. Raises UserError for an unknown name."""
@@ -244,12 +227,9 @@ class _Identified:
 def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
-    for text in request.partition:
-        catalog.checked("partition", text)
-    for text in request.method:
-        catalog.differing_options(*parse_name(text))
-    for name in request.backbone:
-        catalog.checked("backbone", name)
+    for axis in ("partition", "method", "backbone"):
+        for text in getattr(request, axis):
+            catalog.checked(axis, text)
 
 
 def _located(text: str) -> str:
@@ -360,13 +340,8 @@ def _cells(
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
     axes = (_spelt("partition", request.partition, schemes), request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
-        point: dict[str, Any] = {
-            "dataset": dataset,
-            "partition": scheme,
-            "clients": clients,
-            "method": variant.text,
-            "backbone": backbone,
-        }
+        values = (dataset, scheme, clients, variant.text, backbone)
+        point: dict[str, Any] = dict(zip(AXES, values, strict=True))
         if request.partition and not request.clients:
             largest = {**protocol.settings_for(**point), **replaced}.get("largest_component", False)
             point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
@@ -396,13 +371,8 @@ def _cells(
                 continue
             label = variant.text if in_grid else _label(protocol, variant, options, point)
             further = catalog.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
-            named = {
-                "protocol": protocol.name,
-                "options": options,
-                "further_metrics": list(further),
-                "label": label,
-            }
-            yield _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
+            named = {"protocol": protocol.name, "label": label, "method": variant.name, "options": options}
+            yield _cell({**settings, **point, **named, "further_metrics": further, "seed": 0})
 
 
 def _cell(settings: Mapping[str, Any]) -> Cell:

@@ -20,8 +20,8 @@ from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import ROOT, git, processor
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import grid_cells, is_chosen, make_plan
-from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.plan import grid_cells, make_plan
+from fedsub.benchmark.spec.protocol import bare, load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
@@ -155,7 +155,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
         cells |= {
             cell.key: cell
             for cell in make_plan(asked).cells
-            if is_chosen(cell, replace(request, method=())) and (not clients or cell.clients in clients)
+            if _is_asked(cell, request) and (not clients or cell.clients in clients)
         }
     if not cells:
         raise UserError(
@@ -163,6 +163,13 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
             f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
         )
     return list(cells.values())
+
+
+def _is_asked(cell: Cell, request: Request) -> bool:
+    """Whether a cell passes the request's filters, methods aside; a bare name passes every variant."""
+    point = {**cell.point, "table": cell.protocol}
+    filters = {axis: getattr(request, axis) for axis in point if axis != "method"}
+    return all(not asked or {point[axis], bare(point[axis])} & {*asked} for axis, asked in filters.items())
 
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
