@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,27 +32,19 @@ LEVEL = 19
 """Compression level of zstd, high because files are written rarely and kept in git."""
 
 
-class Lazy(Mapping[str, list[float | None]]):
+class Lazy(UserDict[str, list[float | None]]):
     """A mapping that is read at its first use."""
 
     def __init__(self, read: Callable[[], Series]) -> None:
         self._read = read
 
     @cached_property
-    def _held(self) -> Series:
+    def data(self) -> Series:  # type: ignore[override]
+        """The mapping."""
         return self._read()
 
-    def __getitem__(self, name: str) -> list[float | None]:
-        return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
     def __reduce__(self) -> tuple[type, tuple[Series]]:
-        return dict, (self._held,)
+        return dict, (self.data,)
 
 
 def content_id(values: Mapping[str, Any]) -> str:

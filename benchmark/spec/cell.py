@@ -28,10 +28,7 @@ OUTSIDE_KEY = ("protocol", "label", "paths", "further_metrics")
 """Fields that change no result, so that the same run has one key in every table."""
 TRANSFORMS = ("raw", "row-normalised", "standardised")
 NODE_CLASSIFICATION = Spec("node-classification")
-PARTS: Mapping[str, Callable[..., Any]] = {
-    "architecture": Architecture,
-    "schedule": Schedule,
-}
+PARTS: Mapping[str, Callable[..., Any]] = {"architecture": Architecture, "schedule": Schedule}
 """Field → class of settings with checks of its own; records store its settings flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 

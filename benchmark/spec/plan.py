@@ -14,14 +14,7 @@ from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, by_name, paths_of, user_objects_of
-from fedsub.benchmark.spec.protocol import (
-    AT_CLIENTS,
-    AT_ROUND,
-    Protocol,
-    bare,
-    load_protocol,
-    names,
-)
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, Protocol, bare, load_protocol, names
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.settings import AXES, setting_from_text
 from fedsub.datasets.errors import UserError, unknown

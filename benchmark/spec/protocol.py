@@ -149,8 +149,8 @@ class Protocol:
 
     def seeds_for(self, **point: Any) -> int:
         """Return the number of seeds at a point of the grid (all axes given) if a request names none."""
-        said = [override.seeds for override in self._matching(point)]
-        return next((seeds for seeds in reversed(said) if seeds is not None), self.seeds)
+        said = [each.seeds for each in self._matching(point) if each.seeds is not None]
+        return [self.seeds, *said][-1]
 
     def _overridden(self, part: str, base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(base)

@@ -28,7 +28,6 @@ from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
 from fedsub.datasets.cache import cached, keep
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.options import parse_name
 from fedsub.methods.core import registry
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
 
@@ -133,11 +132,9 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     code change only our cell, so that one run of theirs is compared with several variants of ours.
     Raises UserError if no cell is left.
     """
-    own = [
-        name for name in code.methods if not request.method or {name, parse_name(name)[0]} & {*request.method}
-    ]
-    known = {parse_name(name)[0] for name in code.methods}
-    variants = [name for name in request.method if "[" in name and parse_name(name)[0] in known]
+    own = [name for name in code.methods if not request.method or {name, bare(name)} & {*request.method}]
+    known = {*map(bare, code.methods)}
+    variants = [name for name in request.method if "[" in name and bare(name) in known]
     methods = tuple(dict.fromkeys((*own, *variants)))
     cells: dict[str, Cell] = {}
     for table, clients in code.tables.items() if methods else ():
@@ -204,11 +201,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         commit=version,
         key=cell.key,
         protocol=cell.protocol,
-        dataset=cell.dataset.text,
-        partition=cell.partition.text,
-        clients=cell.clients,
-        method=cell.variant,
-        backbone=cell.architecture.backbone,
+        **cell.point,
         seed=cell.seed,
         data_seed=cell.drawn_with,
         metrics={name: round(value, 4) for name, value in answer["metrics"].items()},
