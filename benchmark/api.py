@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,7 +81,7 @@ def run(
     if save and results is None:
         raise UserError("save needs a folder for the files: give results")
     given = Given()
-    with _folder(results) as folder, _threads_kept(), _closed(callbacks):
+    with _surroundings(results, callbacks) as folder:
         request = given.request(
             folder, settings, dataset=dataset, partition=partition, clients=clients, method=method,
             table=table, backbone=backbone, seeds=seeds, workers=workers, threads=threads, rerun=rerun,
@@ -148,7 +148,7 @@ def tune(
     Raises UserError as `run` does.
     """
     given = Given()
-    with _folder(results) as folder, _threads_kept():
+    with _surroundings(results) as folder:
         request = given.request(
             folder, settings, dataset=dataset, partition=partition, clients=clients, method=method,
             table=table, backbone=backbone, workers=workers, threads=threads,
@@ -180,31 +180,14 @@ def results(folder: str | Path = "results") -> Results:
 
 
 @contextmanager
-def _folder(results: str | Path | None) -> Iterator[Path]:
-    """Yield the results folder, or a temporary one."""
-    if results is not None:
-        yield Path(results)
-        return
-    with TemporaryDirectory(prefix="fedsub-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
-    """Close at the end the loggers' runs of failed cells."""
-    try:
-        yield
-    finally:
+def _surroundings(results: str | Path | None, callbacks: Sequence[Callback] = ()) -> Iterator[Path]:
+    """Yield the results folder, or a temporary one. At the end, close the loggers' runs of failed cells and
+    restore the program's number of torch threads, which cells in this process change."""
+    with ExitStack() as stack:
+        if results is None:
+            results = stack.enter_context(TemporaryDirectory(prefix="fedsub-", ignore_cleanup_errors=True))
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
         for callback in callbacks:
             if isinstance(callback, CellLogger):
-                callback.close()
-
-
-@contextmanager
-def _threads_kept() -> Iterator[None]:
-    """Restore the program's number of torch threads at the end; cells in this process change it."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+                stack.callback(callback.close)
+        yield Path(results)

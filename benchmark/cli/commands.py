@@ -131,10 +131,10 @@ def say(sentence: str) -> None:
 
 def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     console = console_for(sys.stdout.isatty())
-    if options.name is not None:
+    if options.name is None:
+        print_listing(console)
+    else:
         print_method(options.name, console)
-        return OK
-    print_listing(console)
     return OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +16,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 def split_list(text: str) -> list[str]:
     """Return the items of a comma-separated list; commas inside brackets belong to an item."""
-    items, depth, start = [], 0, 0
-    for position, letter in enumerate(text):
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth <= 0:
-            items.append(text[start:position])
-            start = position + 1
-    items.append(text[start:])
-    return [item.strip() for item in items if item.strip()]
+    return [item.strip() for item in re.split(r",(?![^\[\]]*\])", text) if item.strip()]
 
 
 def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,27 +32,19 @@ LEVEL = 19
 """Compression level of zstd, high because files are written rarely and kept in git."""
 
 
-class Lazy(Mapping[str, list[float | None]]):
+class Lazy(UserDict[str, list[float | None]]):
     """A mapping that is read at its first use."""
 
     def __init__(self, read: Callable[[], Series]) -> None:
         self._read = read
 
     @cached_property
-    def _held(self) -> Series:
+    def data(self) -> Series:  # type: ignore[override]
+        """The mapping."""
         return self._read()
 
-    def __getitem__(self, name: str) -> list[float | None]:
-        return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
     def __reduce__(self) -> tuple[type, tuple[Series]]:
-        return dict, (self._held,)
+        return dict, (self.data,)
 
 
 def content_id(values: Mapping[str, Any]) -> str:
@@ -66,7 +59,9 @@ class Curves:
         self._lines: dict[str, bytes] = {}
         self._file = JsonLines(results / "curves" / f"{graph}.jsonl", self._take, self._lines.clear)
         self._path = self._file.path.with_suffix(".parquet")
-        self._packed = _Packed()
+        self._rows: dict[str, int] = {}
+        """Id → row of the packed file, which was read as a whole."""
+        self._columns: dict[str, Any] = {}
         self._state: tuple[int, ...] = ()
 
     def get(self, name: str) -> Series:
@@ -74,10 +69,11 @@ class Curves:
 
         Raises UserError if they cannot be read or do not exist.
         """
-        if name not in self._lines and name not in self._packed:
+        if name not in self._lines and name not in self._rows:
             self.refresh()
-        if name in self._packed:
-            series = self._packed[name]
+        if name in self._rows:
+            lists = {column: values[self._rows[name]].values for column, values in self._columns.items()}
+            series = {column: _numbers(column, each) for column, each in lists.items() if each is not None}
         elif name in self._lines:
             found = parse_line(self._lines[name]) or {}
             series = checked(f"curve {name}", {key: found[key] for key in found if key != "id"}, SERIES)
@@ -91,7 +87,8 @@ class Curves:
         self._file.refresh()
         state = state_of(self._path)
         if state != self._state:
-            self._packed, self._state = _Packed(self._path if state else None), state
+            self._rows, self._columns = _packed(self._path) if state else ({}, {})
+            self._state = state
 
     def add(self, name: str, series: Series) -> None:
         """Append a curve and sync it to disk, unless a line already holds it; packed ones are not checked."""
@@ -104,8 +101,8 @@ class Curves:
         """Write the curves of these ids into the Parquet file and remove all others. No process may append
         meanwhile."""
         self.refresh()
-        found = {name: self.get(name) for name in kept if name in self._lines or name in self._packed}
-        if self._lines or self._packed.names() != found.keys():
+        found = {name: self.get(name) for name in kept if name in self._lines or name in self._rows}
+        if self._lines or self._rows.keys() != found.keys():
             write_atomically(self._path, _parquet(found))
         self._file.path.unlink(missing_ok=True)
 
@@ -117,38 +114,19 @@ class Curves:
         return True
 
 
-class _Packed:
-    """A Parquet file of curves, read as a whole."""
+def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    """Read a Parquet file: id → row, and name → column of lists."""
+    from pyarrow import ArrowException, parquet
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._rows: dict[str, int] = {}
-        self._columns: dict[str, Any] = {}
-        if path is None:
-            return
-        from pyarrow import ArrowException, parquet
-
-        try:
-            table = parquet.ParquetFile(path).read()
-            self._rows = {name: row for row, name in enumerate(table["id"].to_pylist())}
-            for name in table.column_names:
-                if name != "id":
-                    self._columns[name] = table[name].combine_chunks()
-                    # Only columns of lists have offsets; a file with another column holds no curves.
-                    _ = self._columns[name].offsets
-        except (ArrowException, AttributeError, KeyError) as error:
-            raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._rows
-
-    def __getitem__(self, name: str) -> Series:
-        row = self._rows[name]
-        found = {column: values[row].values for column, values in self._columns.items()}
-        return {column: _numbers(column, values) for column, values in found.items() if values is not None}
-
-    def names(self) -> set[str]:
-        """The ids of all curves."""
-        return {*self._rows}
+    try:
+        table = parquet.ParquetFile(path).read()
+        columns = {name: table[name].combine_chunks() for name in table.column_names}
+        rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
+        # Only columns of lists have offsets; a file with another column holds no curves.
+        _ = [column.offsets for column in columns.values()]
+    except (ArrowException, AttributeError, KeyError) as error:
+        raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
+    return rows, columns
 
 
 def _numbers(name: str, values: Any) -> list[float | None]:

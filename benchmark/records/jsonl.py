@@ -12,6 +12,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
 from fedsub.benchmark.spec.schema import parse_line
@@ -56,13 +58,11 @@ class JsonLines:
     def refresh(self) -> None:
         """Read what was written since the last read; a missing file is not created."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY)
+            stream = FileIO(self.path)
         except (FileNotFoundError, NotADirectoryError):
-            descriptor = os.open(os.devnull, os.O_RDONLY)
-        try:
-            self._refresh(descriptor)
-        finally:
-            os.close(descriptor)
+            stream = FileIO(os.devnull)
+        with stream:
+            self._refresh(stream)
 
     @contextmanager
     def locked(self) -> Iterator[Callable[[Iterable[str]], None]]:
@@ -71,14 +71,10 @@ class JsonLines:
         The function writes all lines at once and syncs them; if that fails, the file is unchanged.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(Path(f"{self.path}.lock")):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                _repair_tail(descriptor)
-                self._refresh(descriptor)
-                yield lambda lines: self._append(descriptor, lines)
-            finally:
-                os.close(descriptor)
+        with locked(Path(f"{self.path}.lock")), FileIO(self.path, "a+") as stream:
+            _repair_tail(stream)
+            self._refresh(stream)
+            yield partial(self._append, stream)
 
     def pack(self) -> None:
         """Move all lines into the packed file, under the lock. No process may append meanwhile."""
@@ -88,22 +84,22 @@ class JsonLines:
             write_lines(self.packed, reversed(every))
         self.path.unlink()
 
-    def _append(self, descriptor: int, lines: Iterable[str]) -> None:
-        end = os.fstat(descriptor).st_size
+    def _append(self, stream: FileIO, lines: Iterable[str]) -> None:
+        end = stream.seek(0, os.SEEK_END)
         try:
-            _write(descriptor, "".join(f"{line}\n" for line in lines).encode())
-            os.fsync(descriptor)
+            _write(stream.fileno(), "".join(f"{line}\n" for line in lines).encode())
+            os.fsync(stream.fileno())
         except OSError:
-            os.ftruncate(descriptor, end)
+            stream.truncate(end)
             raise
-        self._refresh(descriptor)
+        self._refresh(stream)
 
-    def _refresh(self, descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        size, identity = found.st_size, (found.st_dev, found.st_ino)
-        packed = state_of(self.packed)
+    def _refresh(self, stream: FileIO) -> None:
+        found = os.fstat(stream.fileno())
+        identity, packed = (found.st_dev, found.st_ino), state_of(self.packed)
         # A new file may reuse the inode of the file that it replaced, so the bytes are compared too.
-        before = _read(descriptor, self._read_to - len(self._before), self._read_to)
+        stream.seek(self._read_to - len(self._before))
+        before = stream.read(len(self._before))
         if (identity, packed, before) != (self._identity, self._packed, self._before):
             if self._identity:
                 self._forget()
@@ -112,7 +108,8 @@ class JsonLines:
             self.unreadable = []
             self._feed(read_lines(self.packed))
         # The tail may be torn, or another process may still be writing it.
-        content = _read(descriptor, self._read_to, size)
+        stream.seek(self._read_to)
+        content = stream.readall()
         *complete, tail = content.split(b"\n")
         self._read_to += len(content) - len(tail)
         content = content[-_REMEMBERED - len(tail) : len(content) - len(tail)]
@@ -158,28 +155,19 @@ def state_of(path: Path) -> tuple[int, ...]:
     return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _repair_tail(descriptor: int) -> None:
+def _repair_tail(stream: FileIO) -> None:
     """Add the line end to a last line that lacks only that; remove a torn last line."""
-    size = os.fstat(descriptor).st_size
-    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+    if (size := stream.seek(0, os.SEEK_END)) == 0:
         return
-    content = _read(descriptor, 0, size)
-    tail = content[content.rfind(b"\n") + 1 :]
+    stream.seek(size - 1)
+    if stream.read() == b"\n":
+        return
+    stream.seek(0)
+    tail = stream.readall().rpartition(b"\n")[2]
     if parse_line(tail) is None:
-        os.ftruncate(descriptor, size - len(tail))
+        stream.truncate(size - len(tail))
     else:
-        _write(descriptor, b"\n")
-
-
-def _read(descriptor: int, start: int, end: int) -> bytes:
-    parts = []
-    while start < end:
-        part = os.pread(descriptor, end - start, start)
-        if not part:
-            break
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
+        _write(stream.fileno(), b"\n")
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -14,8 +14,8 @@ it: the names of the figures (`names`), the settings (`cell`), the method's opti
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass
@@ -29,7 +29,7 @@ from fedsub.benchmark.records.record import APART, OK, Record, Result, Series, c
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.files import explained
+from fedsub.datasets.files import explained, write_atomically
 from fedsub.datasets.options import Spec
 
 SHARED = {
@@ -329,19 +329,12 @@ def keep_elsewhere(folder: Path, record: Record) -> Path:
     Raises OSError if neither can be written.
     """
     content = record.to_json().encode() + b"\n"
-    prefix = f"unsaved-{Path(record.cell.protocol).stem}-"
+    name = f"unsaved-{Path(record.cell.protocol).stem}-{secrets.token_hex(4)}.jsonl"
     for place in (folder, Path(tempfile.gettempdir())):
-        name = None
         try:
-            descriptor, name = tempfile.mkstemp(".jsonl", prefix, place)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_atomically(place / name, content)
         except OSError as error:
             refused = error
-            if name is not None:
-                Path(name).unlink(missing_ok=True)
         else:
-            return Path(name)
+            return place / name
     raise refused

@@ -28,7 +28,7 @@ import msgspec
 from fedsub.benchmark.machine import ROOT, digest_of_sources
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import user_cache, write_atomically
-from fedsub.datasets.options import OptionValue, Spec, defaults_of, format_name, format_value
+from fedsub.datasets.options import OptionValue, Spec, defaults_of, format_name, format_value, parse_name
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import has_user_objects
 from fedsub.datasets.ranges import Range, ranges_of
@@ -302,8 +302,8 @@ def part(kind: str, name: str) -> Part:
 
 @_remembered
 def checked(kind: str, text: str) -> str:
-    """Return the text of a part or `kernel`; of a generated graph or partition scheme, with only its
-    non-default options, in alphabetical order.
+    """Return the text of a method, part or `kernel`; of a method, generated graph or partition scheme, with
+    only its non-default options, in alphabetical order.
 
     Raises UserError for an unknown name and for options that it cannot take.
     """
@@ -312,6 +312,9 @@ def checked(kind: str, text: str) -> str:
 
         check_choice("kernel", text, KERNELS)
         return text
+    if kind == "method":
+        name, given = parse_name(text)
+        return format_name(name, differing_options(name, given))
     options, name = _registries()[kind].check(text), Spec(text).name
     usual = part(kind, name).options
     if kind != "partition" and not (kind == "dataset" and usual):

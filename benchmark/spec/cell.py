@@ -28,10 +28,7 @@ OUTSIDE_KEY = ("protocol", "label", "paths", "further_metrics")
 """Fields that change no result, so that the same run has one key in every table."""
 TRANSFORMS = ("raw", "row-normalised", "standardised")
 NODE_CLASSIFICATION = Spec("node-classification")
-PARTS: Mapping[str, Callable[..., Any]] = {
-    "architecture": Architecture,
-    "schedule": Schedule,
-}
+PARTS: Mapping[str, Callable[..., Any]] = {"architecture": Architecture, "schedule": Schedule}
 """Field → class of settings with checks of its own; records store its settings flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 
@@ -184,48 +181,37 @@ class StoredField:
     part: str
     """A name in `PARTS`; empty for a field of `Cell` itself."""
     field: Field[Any]
-    hint: Any
+    stored: Any
+    """The type of the field's value on disk."""
+    plain: Callable[[Any], Any]
+    """Converts the field's value to `stored`."""
+    read: Callable[[Any], Any]
+    """Inverts `plain`."""
 
     @cached_property
     def default(self) -> Any:
         """The field's default in stored form; MISSING if it has none."""
-        if self.field.name == "options":
-            return {}
-        return self.field.default if self.field.default is MISSING else _plain(self.field.default)
+        return self.field.default if self.field.default is MISSING else self.plain(self.field.default)
 
     def of(self, cell: Cell) -> Any:
         """Return the field's value in `cell`, JSON-ready."""
-        value = self.value_of(cell)
-        return dict(value) if self.field.name == "options" else _plain(value)
+        return self.plain(self.value_of(cell))
 
     @cached_property
     def value_of(self) -> Callable[[Cell], Any]:
         """Function that reads the field's value in a cell."""
         return attrgetter(f"{self.part}.{self.field.name}" if self.part else self.field.name)
 
-    def read(self, value: Any) -> Any:
-        """Convert a stored `value`, of the type `stored`, to the field's type."""
-        if self.stored is self.hint:
-            return value
-        if self.field.name == "options":
-            return tuple(sorted(value.items()))
-        return Spec(value) if self.hint is Spec else tuple(value)
 
-    @cached_property
-    def stored(self) -> Any:
-        """The type of the field's value on disk."""
-        if self.field.name == "options":
-            return dict[str, Any]
-        if self.hint is Spec:
-            return str
-        is_tuple = typing.get_origin(self.hint) is tuple
-        return types.GenericAlias(list, typing.get_args(self.hint)[:1]) if is_tuple else self.hint
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Spec):
-        return value.text
-    return list(value) if isinstance(value, tuple) else value
+def _stored_as(name: str, hint: Any) -> tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the stored type of a field, the conversion to it, and the conversion back."""
+    if name == "options":
+        return dict[str, Any], dict, lambda value: tuple(sorted(value.items()))
+    if hint is Spec:
+        return str, str, Spec
+    if typing.get_origin(hint) is tuple:
+        return types.GenericAlias(list, typing.get_args(hint)[:1]), list, tuple
+    return hint, lambda value: value, lambda value: value
 
 
 def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
@@ -235,7 +221,8 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
         if item.name in PARTS and kind is Cell:
             found |= _stored_fields(hints[item.name], item.name)
         else:
-            found[item.metadata.get("stored_as", item.name)] = StoredField(part, item, hints[item.name])
+            stored = StoredField(part, item, *_stored_as(item.name, hints[item.name]))
+            found[item.metadata.get("stored_as", item.name)] = stored
     return found
 
 

@@ -53,7 +53,9 @@ class NamedFiles:
         A part whose file is missing keeps its path as its name, so that the run reports it. Raises UserError
         for a file that cannot be read.
         """
-        paths = {part: path for part, path in _paths(cell).items() if path.expanduser().exists()}
+        method, backbone = Spec(cell.method), Spec(cell.architecture.backbone)
+        named = zip(NOUNS, (cell.dataset, method, cell.partition, cell.split, backbone), strict=True)
+        paths = {part: path for part, spec in named if (path := _path_in(part, spec)) is not None}
         for part, path in paths.items():
             cell = renamed(cell, part, _name_of(part, path))
         if paths:
@@ -108,9 +110,7 @@ class NamedFiles:
 
     def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
-            from fedsub.datasets import own
-
-            self._read[path] = of_files(own.files_of(path) if part == "dataset" else [path])
+            self._read[path] = of_files(_files_of(part, path))
         return self._read[path]
 
 
@@ -141,10 +141,13 @@ def with_metrics(cell: Cell, form: Callable[[str], str]) -> Cell:
 
 def sources_of(part: str, path: Path) -> list[Path]:
     """Return the files that make up a user-supplied part. Raises UserError if one cannot be read."""
+    return [each for file in _files_of(part, path) for each in with_modules(file)]
+
+
+def _files_of(part: str, path: Path) -> list[Path]:
     from fedsub.datasets import own
 
-    files = own.files_of(path) if part == "dataset" else [path]
-    return [each for file in files for each in with_modules(file)]
+    return own.files_of(path) if part == "dataset" else [path]
 
 
 def user_objects_of(cell: Cell) -> UserObjects:
@@ -192,27 +195,17 @@ def check_unchanged(cell: Cell) -> None:
         )
 
 
-def _paths(cell: Cell) -> dict[str, Path]:
-    """Part of the cell → the file or folder that it names."""
-    found: dict[str, Path] = {}
-    if is_path(cell.dataset.name):
-        found["dataset"] = Path(cell.dataset.name)
-    if cell.method.endswith(PLUGIN):
-        found["method"] = Path(cell.method)
-    if cell.architecture.backbone.endswith(PLUGIN):
-        found["backbone"] = Path(cell.architecture.backbone)
-    for part, spec in (("partition", cell.partition), ("split", cell.split)):
-        if (path := _path_in(spec)) is not None:
-            found[part] = path
-    return found
-
-
-def _path_in(spec: Spec) -> Path | None:
-    """Return the user's file that a partition or split names, if any."""
-    if spec.name.endswith(PLUGIN):
-        return Path(spec.name)
-    path = spec.written.get("path") if spec.name == FILE else None
-    return None if path is None or _is_data(Path(path).expanduser()) else Path(path)
+def _path_in(part: str, spec: Spec) -> Path | None:
+    """Return the user's file or folder that a part names, if it exists and is no data (`_is_data`)."""
+    if spec.name.endswith(PLUGIN) or (part == "dataset" and is_path(spec.name)):
+        path = Path(spec.name)
+    elif part in ("partition", "split") and spec.name == FILE and "path" in spec.written:
+        path = Path(spec.written["path"])
+        if _is_data(path.expanduser()):
+            return None
+    else:
+        return None
+    return path if path.expanduser().exists() else None
 
 
 def names_of(cell: Cell) -> dict[str, str]:
@@ -271,14 +264,10 @@ def _registered(path: Path) -> str:
 def by_name(part: str, text: Any) -> Any:
     """Return a value of a grid's axis, or a split, with the path of a user's file replaced by the name of its
     content."""
-    if part in ("partition", "split"):
-        found = _path_in(Spec(text))
-        exists = found is not None and found.expanduser().exists()
-        return _spec_named(Spec(text), _name_of(part, found)).text if found and exists else text
-    path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
-    if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
+    if part not in NOUNS:
         return text
-    return f"{_name_of(part, Path(path))}{bracket}{options}"
+    path = _path_in(part, spec := Spec(text))
+    return text if path is None else _spec_named(spec, _name_of(part, path)).text
 
 
 def renamed(cell: Cell, part: str, name: str) -> Cell:

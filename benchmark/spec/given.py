@@ -13,20 +13,18 @@ from typing import Any
 import networkx
 import numpy as np
 
-from fedsub.benchmark.spec import digests
+from fedsub.benchmark.spec import catalog, digests
 from fedsub.benchmark.spec.custom import NOUNS, written
 from fedsub.benchmark.spec.request import MOST_SEEDS, Request
 from fedsub.benchmark.spec.settings import setting_from_text, takes_list
-from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import Spec, format_value
 from fedsub.datasets.own import as_own
-from fedsub.datasets.partition import SCHEMES, Partition
+from fedsub.datasets.partition import Partition
 from fedsub.datasets.partition.base import Drawn, clients_from, is_grouped, of_component
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.stacked.backbones import BACKBONES
 
 
 @dataclass
@@ -64,7 +62,7 @@ class Given:
         if isinstance(given, (str, Spec)):
             return str(given)
         found: Dataset = as_own(given)
-        return self._add("dataset", found.name, found, digests.of_dataset(found), graphs.names())
+        return self._add("dataset", found.name, found, digests.of_dataset(found))
 
     def partition(self, given: Any, graph: Any) -> str:
         """Register a partition of a graph; returns its name."""
@@ -72,7 +70,7 @@ class Given:
             return str(given)
         if callable(given):
             name, digest = getattr(given, "__name__", "own").replace("_", "-"), digests.of_object(given)
-            return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
+            return self._add("partition", name.strip("<>"), given, digest)
         nodes = list(graph.nodes) if isinstance(graph, networkx.Graph) else None
         fixed: Any
         if isinstance(given, Partition):
@@ -81,9 +79,8 @@ class Given:
         else:
             fixed = clients_from(given, nodes)
             parts, count = [fixed], int(fixed.max(initial=0)) + 1
-        digest = digests.of_arrays(parts)
         self._counted = (count,)
-        return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
+        return self._add("partition", "own", partial(_fixed, clients_of=fixed), digests.of_arrays(parts))
 
     def method(self, given: Any) -> str:
         """Register a method; returns its name."""
@@ -101,7 +98,7 @@ class Given:
         name = given.info.name
         if name in registry.names() and registry.find(name) is given:
             return name
-        return self._add("method", name, given, digests.of_object(given), registry.names())
+        return self._add("method", name, given, digests.of_object(given))
 
     def backbone(self, given: Any) -> str:
         """Register a backbone; returns its name."""
@@ -110,12 +107,12 @@ class Given:
         if not callable(given):
             raise UserError(f"a backbone cannot be {given!r}: give a name, a path, a function or a class")
         name = getattr(given, "__name__", "own").strip("<>")
-        return self._add("backbone", name, given, digests.of_object(given), BACKBONES.names())
+        return self._add("backbone", name, given, digests.of_object(given))
 
-    def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
+    def _add(self, part: str, name: str, found: Any, digest: str) -> str:
         # Brackets would be read as options.
         name = name.replace("[", "(").replace("]", ")")
-        key = (NOUNS[part], f"{name} (own)" if name in taken else name)
+        key = (NOUNS[part], f"{name} (own)" if name in catalog.names(part) else name)
         if self.digests.get(key, digest) != digest:
             how = f", as graph.name = '{name}-2'" if part == "dataset" else ""
             raise UserError(f"two different {key[0]}s are called {name!r}: rename one{how}")

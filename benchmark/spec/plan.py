@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,12 @@ from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, by_name, paths_of, user_objects_of
-from fedsub.benchmark.spec.protocol import (
-    AT_CLIENTS,
-    AT_ROUND,
-    Protocol,
-    bare,
-    load_protocol,
-    names,
-)
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, Protocol, bare, load_protocol, names
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.settings import setting_from_text
+from fedsub.benchmark.spec.settings import AXES, setting_from_text
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
-from fedsub.datasets.options import OptionValue, format_name, parse_name
+from fedsub.datasets.options import OptionValue, Spec, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import NOT_RUN, may_run, user_objects
 from fedsub.methods.stacked.architecture import OWN, runs_with
@@ -70,16 +62,6 @@ class Plan:
 
     cells: tuple[Cell, ...]
     skipped: tuple[Skip, ...]
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """A method with options, as written in a grid or by a user."""
-
-    text: str
-    name: str
-    given: Mapping[str, OptionValue]
-    in_grid: bool
 
 
 def load_protocols(tables: Iterable[str]) -> list[Protocol]:
@@ -172,11 +154,7 @@ def _check_overrides(protocol: Protocol, request: Request) -> None:
         wanted = {name for override in protocol.overrides for name in override.when.get(axis, ())}
         for name in sorted(wanted - listed):
             try:
-                if bare(by_name(axis, name)) in in_files:
-                    continue
-                if axis == "method":
-                    catalog.differing_options(*parse_name(name))
-                else:
+                if bare(by_name(axis, name)) not in in_files:
                     catalog.checked(axis, name)
             except UserError as error:
                 raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
@@ -214,19 +192,6 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
             yield cell
 
 
-def is_chosen(cell: Cell, request: Request) -> bool:
-    """Whether a cell passes the filters of a request; a bare name passes every variant."""
-    filters: tuple[tuple[Sequence[object], tuple[object, ...]], ...] = (
-        (request.table, (cell.protocol,)),
-        (request.dataset, (cell.dataset.text, cell.dataset.name)),
-        (request.method, (cell.variant, cell.method)),
-        (request.partition, (cell.partition.text, cell.partition.name)),
-        (request.clients, (cell.clients,)),
-        (request.backbone, (cell.architecture.backbone,)),
-    )
-    return all(not asked or not {*names}.isdisjoint(asked) for asked, names in filters)
-
-
 def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
     """Return one cell, with seed 0, for every runnable point of a table's grid, restricted to what is
     `asked`. Raises UserError for an unknown name."""
@@ -255,12 +220,9 @@ class _Identified:
 def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
-    for text in request.partition:
-        catalog.checked("partition", text)
-    for text in request.method:
-        catalog.differing_options(*parse_name(text))
-    for name in request.backbone:
-        catalog.checked("backbone", name)
+    for axis in ("partition", "method", "backbone"):
+        for text in getattr(request, axis):
+            catalog.checked(axis, text)
 
 
 def _located(text: str) -> str:
@@ -299,7 +261,7 @@ def _check_names_of(cell: Cell) -> None:
 
 def versions_of(cell: Cell) -> str:
     """Return `Cell.versions`; user-supplied files have digests instead of versions."""
-    found = {part: version(name) for part, name, version in _versioned(cell)}
+    found = {known_as: _version(part, name) for part, (known_as, name) in _versioned(cell).items()}
     return ",".join(f"{name}={version}" for name, version in found.items() if version != 1)
 
 
@@ -311,87 +273,68 @@ def outdated_parts(cell: Cell) -> tuple[str, ...]:
     """
     recorded = dict(item.rpartition("=")[::2] for item in cell.versions.split(",") if item)
     found = []
-    for part, name, version in _versioned(cell):
+    for part, (known_as, name) in _versioned(cell).items():
         with suppress(UserError):
-            if str(version(name)) != recorded.get(part, "1"):
-                found.append(part)
+            if str(_version(part, name)) != recorded.get(known_as, "1"):
+                found.append(known_as)
     return tuple(found)
 
 
-def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
-    """Yield name in `Cell.versions`, own name and version function of each part that is no user's file."""
-    scheme, split = cell.partition.name, cell.split.name
-    candidates = {
-        "method": (cell.method, cell.method, lambda name: catalog.describe(name).version),
-        "partition": (scheme, scheme, lambda name: catalog.part("partition", name).version),
-        "split": ("split", split, lambda name: catalog.part("split", name).version),
-        "task": ("task", cell.task.name, lambda name: catalog.part("task", name).version),
-    }
-    for part, (known_as, name, version) in candidates.items():
-        if part not in paths_of(cell) and not name.endswith(PLUGIN):
-            yield known_as, name, version
+def _versioned(cell: Cell) -> dict[str, tuple[str, str]]:
+    """Part that is no user's file → its name in `Cell.versions`, and its own."""
+    scheme = cell.partition.name
+    found = {"method": (cell.method, cell.method), "partition": (scheme, scheme)}
+    found |= {"split": ("split", cell.split.name), "task": ("task", cell.task.name)}
+    own = paths_of(cell)
+    return {part: each for part, each in found.items() if part not in own and not each[1].endswith(PLUGIN)}
+
+
+def _version(part: str, name: str) -> int:
+    return (catalog.describe(name) if part == "method" else catalog.part(part, name)).version
 
 
 def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
-    for dataset in _spelt(request.dataset, protocol.grid["dataset"], partial(catalog.checked, "dataset")):
+    for dataset in _spelt("dataset", request.dataset, protocol.grid["dataset"]):
         for variant in _variants(protocol, dataset, request.method):
-            if not variant.in_grid or variant.name.endswith(PLUGIN) or variant.name in catalog.methods():
+            if variant.name.endswith(PLUGIN) or variant.name in catalog.methods():
                 yield from _cells(protocol, dataset, variant, request, replaced)
             else:
                 reason = unknown("method", variant.name, catalog.methods(), f" in table {protocol.name}")
                 yield Skip(variant.name, str(reason), is_fault=True)
 
 
-def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], str]) -> Sequence[str]:
+def _spelt(part: str, asked: Sequence[str], listed: Sequence[str]) -> Sequence[str]:
     """Return the requested names as the grid spells them, or else without options at their defaults: two
     spellings of one thing would make two cells. Without a request: all listed names."""
     if not asked:
         return listed
-    by_meaning = {plain(text): text for text in listed if "[" in text}
-    return [text if text in listed else by_meaning.get(plain(text), plain(text)) for text in asked]
+    by_meaning = {catalog.checked(part, text): text for text in listed if "[" in text}
+    plain = {text: catalog.checked(part, text) for text in asked}
+    return [text if text in listed else by_meaning.get(plain[text], plain[text]) for text in asked]
 
 
-def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
+def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[Spec]:
     """Return the grid's methods, or the requested ones. A bare name that the grid does not list stands for
     all its variants in the grid."""
-    in_grid = [
-        _Variant(text, *parse_name(text), in_grid=True)
-        for text in protocol.grid_for(dataset=dataset)["method"]
-    ]
-    if not asked:
-        return in_grid
-    chosen: list[_Variant] = []
-    for text in asked:
-        name, given = parse_name(text)
-        of_name = [variant for variant in in_grid if variant.name == name]
-        same = [variant for variant in of_name if variant.given == given]
-        if same or not given:
-            chosen += same or of_name or [_Variant(name, name, {}, in_grid=False)]
-        else:
-            chosen.append(_Variant(format_name(name, given), name, given, in_grid=False))
-    return chosen
+    listed = [*map(Spec, protocol.grid_for(dataset=dataset)["method"])]
+    chosen: list[Spec] = []
+    for spec in map(Spec, asked):
+        of_name = [each for each in listed if each.name == spec.name]
+        same = [each for each in of_name if each.options == spec.options]
+        plain = Spec(format_name(spec.name, spec.options))
+        chosen += same or ([] if spec.options else of_name) or [plain]
+    return chosen if asked else listed
 
 
 def _cells(
-    protocol: Protocol,
-    dataset: str,
-    variant: _Variant,
-    request: Request,
-    replaced: Mapping[str, Any],
+    protocol: Protocol, dataset: str, variant: Spec, request: Request, replaced: Mapping[str, Any]
 ) -> Iterator[Cell | Skip]:
+    in_grid, given = variant.text in protocol.grid_for(dataset=dataset)["method"], variant.options
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
-    partitions = (
-        _spelt(request.partition, schemes, partial(catalog.checked, "partition")) if request.partition else ()
-    )
-    axes = (partitions, request.clients, request.backbone)
+    axes = (_spelt("partition", request.partition, schemes), request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
-        point: dict[str, Any] = {
-            "dataset": dataset,
-            "partition": scheme,
-            "clients": clients,
-            "method": variant.text,
-            "backbone": backbone,
-        }
+        values = (dataset, scheme, clients, variant.text, backbone)
+        point: dict[str, Any] = dict(zip(AXES, values, strict=True))
         if request.partition and not request.clients:
             largest = {**protocol.settings_for(**point), **replaced}.get("largest_component", False)
             point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
@@ -408,28 +351,21 @@ def _cells(
         elif task not in info.tasks:
             yield Skip(f"{variant.name} on {task}", f"it supports {', '.join(info.tasks)}")
         else:
-            options = catalog.differing_options(
-                variant.name, {**protocol.options_for(**point), **variant.given}
-            )
+            options = catalog.differing_options(variant.name, {**protocol.options_for(**point), **given})
             idle = catalog.unused_options(variant.name, options, backbone)
             able = [name for name in request.backbone if runs_with(info.backbones, name)]
             if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "it has its own network and runs once")
                 continue
-            asked = variant.given if not variant.in_grid else ()
+            asked = () if in_grid else given
             if vain := [name for name in asked if name in options and name in idle]:
                 why = f"{vain[0]} has no effect here: it needs {idle[vain[0]]}; leave it out"
                 yield Skip(variant.text, why, is_fault=True)
                 continue
-            label = _label(protocol, variant, options, point)
+            label = variant.text if in_grid else _label(protocol, variant, options, point)
             further = catalog.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
-            named = {
-                "protocol": protocol.name,
-                "options": options,
-                "further_metrics": list(further),
-                "label": label,
-            }
-            yield _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
+            named = {"protocol": protocol.name, "label": label, "method": variant.name, "options": options}
+            yield _cell({**settings, **point, **named, "further_metrics": further, "seed": 0})
 
 
 def _cell(settings: Mapping[str, Any]) -> Cell:
@@ -440,11 +376,9 @@ def _cell(settings: Mapping[str, Any]) -> Cell:
 
 
 def _label(
-    protocol: Protocol, variant: _Variant, options: Mapping[str, OptionValue], point: Mapping[str, Any]
+    protocol: Protocol, variant: Spec, options: Mapping[str, OptionValue], point: Mapping[str, Any]
 ) -> str:
     """The method's name in the grid if its options equal an entry's, else its name with its own options."""
-    if variant.in_grid:
-        return variant.text
     for listed in protocol.grid_for(dataset=point["dataset"])["method"]:
         name, given = parse_name(listed)
         if name == variant.name:
@@ -452,5 +386,5 @@ def _label(
             if catalog.differing_options(name, table_options) == options:
                 return str(listed)
     usual = catalog.differing_options(variant.name, protocol.options_for(**point))
-    own = {key: value for key, value in variant.given.items() if usual.get(key) != value}
+    own = {key: value for key, value in variant.options.items() if usual.get(key) != value}
     return format_name(variant.name, {key: own[key] for key in own if key in options or key in usual})

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,16 @@ class Override:
         named = {"settings": self.settings, "options": self.options}
         return {(part, name) for part, given in named.items() for name in given}
 
+    @cached_property
+    def _when(self) -> dict[str, set[Any]]:
+        """`when`, each path also by the name of its part."""
+        return {axis: {*names, *(by_name(axis, name) for name in names)} for axis, names in self.when.items()}
+
     def matches(self, point: Mapping[str, Any]) -> bool:
         """Whether `point` satisfies every condition; an axis that it lacks satisfies none."""
         return all(
-            axis in point and stands_for(axis, point[axis], values) for axis, values in self.when.items()
+            axis in point and not names.isdisjoint(_names_of(axis, point[axis]))
+            for axis, names in self._when.items()
         )
 
 
@@ -143,8 +149,8 @@ class Protocol:
 
     def seeds_for(self, **point: Any) -> int:
         """Return the number of seeds at a point of the grid (all axes given) if a request names none."""
-        said = [override.seeds for override in self._matching(point)]
-        return next((seeds for seeds in reversed(said) if seeds is not None), self.seeds)
+        said = [each.seeds for each in self._matching(point) if each.seeds is not None]
+        return [self.seeds, *said][-1]
 
     def _overridden(self, part: str, base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(base)
@@ -202,20 +208,12 @@ def source_of(paper: str, table: str) -> str:
     return f"{paper}, {table}"
 
 
-def stands_for(axis: str, value: Any, names: Collection[Any]) -> bool:
-    """Whether a value on an axis is one of the names or a variant of one. A path matches its part's name."""
-    if value in names or bare(value) in names:
-        return True
-    if not (is_path(str(bare(value))) or _hold_a_path(tuple(names))):
-        return False
-    found = by_name(axis, value)
-    paths = [name for name in names if not {*str(name)}.isdisjoint("./")] if found == value else names
-    return any(by_name(axis, name) in (found, bare(found)) for name in paths)
-
-
-@cache
-def _hold_a_path(names: tuple[Any, ...]) -> bool:
-    return any(is_path(str(bare(name))) for name in names)
+def _names_of(axis: str, value: Any) -> tuple[Any, ...]:
+    """Return a value on an axis and its bare name; of a path, also those of its part."""
+    if not is_path(str(bare(value))):
+        return value, bare(value)
+    named = by_name(axis, value)
+    return value, bare(value), named, bare(named)
 
 
 def bare(value: Any) -> Any:
@@ -225,8 +223,8 @@ def bare(value: Any) -> Any:
 
 def names() -> list[str]:
     """Return the names of the benchmark's own protocols, `quick` first."""
-    found = sorted(path.stem for path in FOLDER.glob("*.toml"))
-    return sorted(found, key=lambda name: name != "quick")
+    found = (path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(found, key=lambda name: (name != "quick", name))
 
 
 def table_name(asked: str) -> str:
@@ -261,35 +259,15 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     base = _with_base(read_toml(FOLDER / f"{name}.toml", ProtocolError), seen | {name})
     inherited = {key: value for key, value in base.items() if key != "published"}
     merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}
+    # The file's own values replace those of the base's overrides too: as an override for all cells.
+    own = {key: content[key] for key in ("grid", "settings", "seeds") if key in content}
     for key in ("grid", "settings"):
-        own, theirs = content.get(key, {}), base.get(key, {})
-        if isinstance(own, dict):
-            merged[key] = {**_without(theirs, own), **own}
-    own = content.get("override", [])
-    if isinstance(own, list):
-        left = [_left_of(override, content) for override in base.get("override", [])]
-        merged["override"] = [*filter(None, left), *own]
+        if isinstance(given := own.get(key, {}), dict):
+            merged[key] = {**base.get(key, {}), **given}
+            own[key] = {name: value for name, value in given.items() if name != "dataset"}
+    if isinstance(overrides := content.get("override", []), list):
+        merged["override"] = [*base.get("override", []), own, *overrides]
     return merged
-
-
-def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a base's override without the axes, settings and seeds that the extending file fixes for all its
-    cells; `chosen` is dropped with any of its settings. None if nothing is left."""
-    left = _without(override, {"seeds"} & content.keys())
-    for key in ("grid", "settings"):
-        own = content.get(key, {})
-        if key in left and isinstance(own, dict):
-            left[key] = _without(left[key], own)
-            if key == "settings" and left[key] != override[key]:
-                left.pop("chosen", None)
-    return (
-        left if any(left.get(part) for part in ("grid", "settings", "options", "seeds", "chosen")) else None
-    )
-
-
-def _without(settings: Mapping[str, Any], said: Collection[str]) -> dict[str, Any]:
-    """Return the settings except those in `said`."""
-    return {name: value for name, value in settings.items() if name not in said}
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:

@@ -20,15 +20,14 @@ from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import ROOT, git, processor
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import grid_cells, is_chosen, make_plan
-from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.plan import grid_cells, make_plan
+from fedsub.benchmark.spec.protocol import bare, load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
 from fedsub.datasets.cache import cached, keep
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.options import parse_name
 from fedsub.methods.core import registry
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
 
@@ -133,11 +132,9 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     code change only our cell, so that one run of theirs is compared with several variants of ours.
     Raises UserError if no cell is left.
     """
-    own = [
-        name for name in code.methods if not request.method or {name, parse_name(name)[0]} & {*request.method}
-    ]
-    known = {parse_name(name)[0] for name in code.methods}
-    variants = [name for name in request.method if "[" in name and parse_name(name)[0] in known]
+    own = [name for name in code.methods if not request.method or {name, bare(name)} & {*request.method}]
+    known = {*map(bare, code.methods)}
+    variants = [name for name in request.method if "[" in name and bare(name) in known]
     methods = tuple(dict.fromkeys((*own, *variants)))
     cells: dict[str, Cell] = {}
     for table, clients in code.tables.items() if methods else ():
@@ -155,7 +152,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
         cells |= {
             cell.key: cell
             for cell in make_plan(asked).cells
-            if is_chosen(cell, replace(request, method=())) and (not clients or cell.clients in clients)
+            if _is_asked(cell, request) and (not clients or cell.clients in clients)
         }
     if not cells:
         raise UserError(
@@ -163,6 +160,13 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
             f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
         )
     return list(cells.values())
+
+
+def _is_asked(cell: Cell, request: Request) -> bool:
+    """Whether a cell passes the request's filters, methods aside; a bare name passes every variant."""
+    point = {**cell.point, "table": cell.protocol}
+    filters = {axis: getattr(request, axis) for axis in point if axis != "method"}
+    return all(not asked or {point[axis], bare(point[axis])} & {*asked} for axis, asked in filters.items())
 
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
@@ -197,11 +201,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         commit=version,
         key=cell.key,
         protocol=cell.protocol,
-        dataset=cell.dataset.text,
-        partition=cell.partition.text,
-        clients=cell.clients,
-        method=cell.variant,
-        backbone=cell.architecture.backbone,
+        **cell.point,
         seed=cell.seed,
         data_seed=cell.drawn_with,
         metrics={name: round(value, 4) for name, value in answer["metrics"].items()},

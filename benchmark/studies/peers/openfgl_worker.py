@@ -9,7 +9,10 @@ which are written beside the file of clients.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,8 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     stand_in_for_missing_extensions()
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
-    loop = Loop(make_trainer(clients, task))
-    return {"counts": clients.counts}, lambda command: {"seconds": timed(loop.run, command["rounds"])}
+    one_round = partial(run_round, make_trainer(clients, task), count())
+    return {"counts": clients.counts}, lambda command: {"seconds": timed(one_round, command["rounds"])}
 
 
 class Clients:
@@ -93,29 +96,22 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     for name, value in settings.items():
         setattr(args, name, value)
     library.__dict__["FGLDataset"] = lambda _: clients
-    return library.FGLTrainer(args)
+    trainer = library.FGLTrainer(args)
+    trainer.logger.add_log = lambda evaluation: None
+    return trainer
 
 
-class Loop:
-    """The loop of `FGLTrainer.train`, one round at a time; rounds are numbered across calls."""
-
-    def __init__(self, trainer: Any) -> None:
-        self.trainer, self.number = trainer, 0
-        trainer.logger.add_log = lambda evaluation: None
-
-    def run(self) -> None:
-        """Run one round, evaluation included."""
-        trainer = self.trainer
-        everyone = list(range(trainer.args.num_clients))
-        trainer.message_pool["round"] = self.number
-        trainer.message_pool["sampled_clients"] = everyone
-        trainer.server.send_message()
-        for client in everyone:
-            trainer.clients[client].execute()
-            trainer.clients[client].send_message()
-        trainer.server.execute()
-        trainer.evaluate()
-        self.number += 1
+def run_round(trainer: Any, numbers: Iterator[int]) -> None:
+    """Run one round of the loop of `FGLTrainer.train`, evaluation included; the next of `numbers` is its."""
+    everyone = list(range(trainer.args.num_clients))
+    trainer.message_pool["round"] = next(numbers)
+    trainer.message_pool["sampled_clients"] = everyone
+    trainer.server.send_message()
+    for client in everyone:
+        trainer.clients[client].execute()
+        trainer.clients[client].send_message()
+    trainer.server.execute()
+    trainer.evaluate()
 
 
 if __name__ == "__main__":

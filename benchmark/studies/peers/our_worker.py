@@ -56,8 +56,7 @@ def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
     numbers = count(1)
 
     def run() -> Evaluation:
-        number = next(numbers)
-        start_round(method, number)
+        start_round(method, next(numbers))
         found = method.setting.scoring.evaluate(method.predict())
         end_round(method)
         return found
