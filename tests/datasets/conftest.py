@@ -7,5 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def cache(own_cache: Path) -> Path:
-    """A separate cache folder for each test."""
     return own_cache

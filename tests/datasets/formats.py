@@ -99,7 +99,6 @@ def write_am_gcn(path: Path, float_labels: bool = False) -> dict[str, Path]:
 
 
 def write_wikics(path: Path) -> dict[str, Path]:
-    """One JSON object."""
     links = [TARGET[node == SOURCE].tolist() for node in range(NODES)]
     path.write_text(json.dumps({"features": DENSE.tolist(), "labels": LABELS.tolist(), "links": links}))
     return {"": path}

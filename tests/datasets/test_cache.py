@@ -1,4 +1,4 @@
-"""Arrays kept on disk: computed once for each content, and never a reason to fail."""
+"""Files are written whole or not at all; arrays are kept for each content, and never a reason to fail."""
 
 from pathlib import Path
 
@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets.cache import folder, remember
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import explained, write_atomically
 from tests.methods.federations import small_dataset
 
 GRAPH, OTHER = (small_dataset(nodes=6, seed=seed).adjacency() for seed in (0, 1))
@@ -73,3 +75,24 @@ def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
     content[int(place * len(content))] ^= 1 << bit
     file.write_bytes(content)
     assert (ask(3) == 3).all()
+
+
+def test_nothing_half_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    with pytest.raises(TypeError):
+        write_atomically(path, "text")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
+    class OwnError(UserError):
+        pass
+
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OwnError, match=r"^cannot write .*below: File exists; choose another$"),
+        explained("write", tmp_path / "file" / "below", "choose another", OwnError),
+    ):
+        write_atomically(tmp_path / "file" / "below", b"")

@@ -13,7 +13,6 @@ SMALL = "community[communities=6,nodes=120]"
 
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No archives."""
     monkeypatch.delenv("FEDSUB_DATA", raising=False)
 
 

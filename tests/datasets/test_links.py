@@ -1,4 +1,6 @@
-"""Held-out edges are in no client's graph, and negatives are not edges."""
+"""Held-out edges are in no client's graph, negatives are not edges, and no client holds missing edges."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +190,15 @@ def test_the_merged_client_trains_on_inter_edges_but_on_no_held_out_pair() -> No
 def test_impossible_options_are_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         LinkOptions.of(text)
+
+
+def test_overlapping_clients_without_an_edge_between_them(tmp_path: Path) -> None:
+    """Two edges, 0-1 and 3-4, one at each of two clients that share node 2."""
+    labels = np.array([0, 1, 0, 1, 0])
+    graph = build_dataset("two edges", np.array([0, 3]), np.array([1, 4]), np.eye(5), labels)
+    np.savez(tmp_path / "clients.npz", own_nodes=np.array([0, 1, 2, 2, 3, 4]), own_sizes=np.array([3, 3]))
+    clients = partition(graph, f"file[path={tmp_path / 'clients.npz'},key=own]", 2, 0)
+    split = make_split(labels, clients, "ratio[train=0.4,validation=0.2,test=0.4]", 0, 2)
+    federation = federate(graph, clients, split)
+    assert federation.graph.num_edges() == 4
+    assert federation.missing_edges().tolist() == [[0, 0], [0, 0]]

@@ -1,9 +1,10 @@
-"""Names with options: parsed once, checked against what takes them."""
+"""Names with options: parsed once, checked against what takes them, its limits and its ranges."""
 
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import pytest
@@ -11,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Positive, Size
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
 from fedsub.datasets.options import Spec, checked_options, defaults_of, format_name
+from fedsub.datasets.partition import SCHEMES as PARTITIONS
+from fedsub.datasets.ranges import ranges_of, tunable
+from fedsub.datasets.splits import SCHEMES as SPLITS
+from fedsub.datasets.synthetic import GENERATORS
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ def test_text_is_read_as_the_type_that_is_wanted(target: Any) -> None:
     [
         ("number", "much", "own's number must be a finite number, not 'much'"),
         ("number", float("nan"), "a finite number, not nan"),
+        ("number", True, "a finite number, not True"),
         ("count", 1.5, "a whole number, not 1.5"),
         ("switch", 1, "true or false, not 1"),
         ("cuont", 1, "unknown option of own 'cuont': did you mean count"),
@@ -105,3 +112,91 @@ def test_limits_and_types_of_options_are_those_that_the_function_states() -> Non
         checked_options("mine", scheme, {"alpha": 0}, given=1)
     with pytest.raises(UserError, match=r"mine's index must be a whole number, not 1.5"):
         checked_options("mine", scheme, {"index": 1.5}, given=1)
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A field of each limit, and one without."""
+
+    strength: NonNegative = 0.0
+    rate: Positive = 1e-9
+    share: Share = 1.0
+    part: PositiveShare = 1.0
+    first: Size = 0
+    rounds: Count = 1
+    free: float = -1.0
+
+    def __post_init__(self) -> None:
+        check_limits("its ", self)
+
+
+def test_values_at_the_limit_are_taken() -> None:
+    Everything(share=0.0, part=1e-9, strength=10**400)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"strength": -1e-9}, "its strength must not be negative, and finite; it is -1e-09"),
+        ({"strength": float("inf")}, "and finite; it is inf"),
+        ({"rate": 0.0}, "rate must be positive"),
+        ({"share": 1.1}, r"share must be in \[0, 1\]"),
+        ({"part": 0.0}, r"part must be in \(0, 1\]"),
+        ({"rounds": 0}, "its rounds must be at least 1"),
+    ],
+)
+def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Everything(**values)
+
+
+@pytest.mark.parametrize(
+    ("taker", "given"),
+    [
+        *((PARTITIONS.find(name), 3) for name in PARTITIONS.names()),
+        *((SPLITS.find(name), 3) for name in SPLITS.names()),
+        *((each.options, 0) for each in GENERATORS.values()),
+    ],
+)
+def test_every_option_that_is_a_number_states_its_limits(taker: Callable[..., Any], given: int) -> None:
+    hints = hints_of(taker, tuple(defaults_of(taker, given)))
+    assert not [name for name, hint in hints.items() if hint in (int, float)]
+
+
+@dataclass(frozen=True)
+class _Options:
+    rate: float = tunable(0.01, log=(1e-4, 1.0))
+    share: float = tunable(0.5, linear=(0.0, 0.8))
+    order: int = tunable(3, linear=(2, 5))
+    kind: str = tunable("a", choices=("a", "b"))
+    fixed: int = 7
+
+
+def test_a_tunable_field_keeps_its_default_and_states_its_range() -> None:
+    assert _Options() == _Options(0.01, 0.5, 3, "a", 7)
+    assert [name for name, _ in ranges_of(_Options)] == ["rate", "share", "order", "kind"]
+    assert len(fields(_Options)) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "shares", "values"),
+    [
+        ("rate", (0.0, 0.25, 0.5, 0.75), (1e-4, 1e-3, 1e-2, 0.1)),
+        ("share", (0.0, 0.5, 0.999), (0.0, 0.4, 0.799)),
+        ("order", (0.0, 0.25, 0.5, 0.999), (2, 3, 4, 5)),
+        ("kind", (0.0, 0.49, 0.5, 0.999), ("a", "a", "b", "b")),
+    ],
+)
+def test_a_share_of_a_range_is_a_value(
+    name: str, shares: tuple[float, ...], values: tuple[object, ...]
+) -> None:
+    found = dict(ranges_of(_Options))[name]
+    assert tuple(found.at(share) for share in shares) == values
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"log": (1.0, 2.0), "choices": (1, 2)}, {"log": (1.0, 2.0)}, {"choices": (1, 2)}]
+)
+def test_a_range_is_one_and_holds_the_default(given: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"exactly one|outside"):
+        tunable(0.5, **given)  # type: ignore[arg-type]

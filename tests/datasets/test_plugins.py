@@ -67,7 +67,6 @@ class Own(FedAvg):
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, point: importlib.metadata.EntryPoint) -> None:
-    """Install a plug-in with this entry point."""
     others = importlib.metadata.entry_points
 
     def entry_points(**group: str) -> Any:
@@ -166,11 +165,7 @@ def test_an_entry_point_that_cannot_be_imported_is_one_sentence(kind: str, monke
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        (
-            "theirs",
-            "tests.datasets.plugin:load",
-            "theirs is not a method: .* an @register class",
-        ),
+        ("theirs", "tests.datasets.test_registry:plugged", "theirs is not a method: .* an @register class"),
         ("theirs", "fedsub.methods.core.base:FederatedMethod", "the plug-in theirs is not a method"),
         ("theirs", "fedsub.methods.fedavg:FedAvg", "registers the method fedavg: give both"),
     ],
@@ -186,18 +181,24 @@ def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("kind", "result", "words"),
     [
-        ("[0, 1]", r"int64 values of shape \(2,\): give one role for each of the 40 copies"),
-        ("[7] * 40", "0 to train"),
-        ("1 / 0", r"fails \(ZeroDivisionError: .*, own.py line 2\): fix the plug-in"),
+        ("split", "[0, 1]", r"int64 values of shape \(2,\): give one role for each of the 40 copies"),
+        ("split", "[7] * 40", "0 to train"),
+        ("split", "1 / 0", r"fails \(ZeroDivisionError: .*, own.py line 2\): fix the plug-in"),
+        ("graph", "3", "returns int"),
+        ("graph", "__import__('fedsub').load('coraa')", "^unknown dataset 'coraa'"),
     ],
+    indirect=["kind"],
 )
-def test_a_split_that_breaks_its_contract_is_one_sentence(tmp_path: Path, result: str, words: str):
+def test_a_plug_in_that_breaks_its_contract_is_one_sentence(
+    kind: str, tmp_path: Path, result: str, words: str
+):
     path = tmp_path / "own.py"
-    path.write_text(f"def split(labels, partition, generator):\n    return {result}\n")
+    head = {"split": "split(labels, partition, generator)", "graph": "load()"}[kind]
+    path.write_text(f"def {head}:\n    return {result}\n")
     with pytest.raises(UserError, match=words) as raised:
-        split_by(str(path))
+        KINDS[kind][1](str(path))
     assert "\n" not in str(raised.value)
 
 

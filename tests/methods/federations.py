@@ -45,7 +45,6 @@ def small_dataset(
 
 
 def divided(dataset: Dataset, clients: int, scheme: str, seed: int = 0, split: str = SPLIT) -> Federation:
-    """A graph divided over clients."""
     parts = partition(dataset, scheme, clients, seed)
     return federate(dataset, parts, make_split(dataset, parts, split, seed))
 
@@ -60,7 +59,6 @@ def small_federation(
     sparse: bool = True,
     seed: int = 0,
 ) -> Federation:
-    """`small_dataset` divided over clients."""
     dataset = small_dataset(nodes, features, classes, sparse=sparse, seed=seed)
     return divided(dataset, clients, scheme, seed, split)
 

@@ -36,11 +36,9 @@ class Clients:
         self.parts: list[Part] = client_parts(self.federation)
 
     def create(self, name: str, options: dict[str, Any] | None = None) -> Any:
-        """Create the method; it is not built yet."""
         return make_method(name, options, self.federation, self.architecture, self.schedule, seed=2)
 
     def run(self, name: str, **options: Any) -> tuple[Any, Outcome]:
-        """Train the method; return it and its outcome."""
         method = self.create(name, options)
         return method, train(method)
 
@@ -68,12 +66,10 @@ class Clients:
 
 
 def leaves(start: Parameters) -> Parameters:
-    """Return a copy of the model, as leaves to train."""
     return {name: value.detach().clone().requires_grad_() for name, value in start.items()}
 
 
 def optimiser_of(model: Parameters, schedule: Schedule) -> torch.optim.Optimizer:
-    """Return torch's optimiser for the schedule."""
     kind = torch.optim.SGD if schedule.optimiser == "sgd" else torch.optim.Adam
     return kind(list(model.values()), lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
 

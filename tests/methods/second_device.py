@@ -85,7 +85,6 @@ class SecondDevice(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run one operation on the device of its operands."""
         return _run(func, args, dict(kwargs or {}))
 
 
@@ -98,7 +97,6 @@ class _FilledTensors(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run one function of torch's interface."""
         kwargs = dict(kwargs or {})
         if func is torch.tensor and kwargs.get("device") is not None:
             device = kwargs.pop("device")

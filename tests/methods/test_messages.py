@@ -105,7 +105,6 @@ def test_pages_say_it_by_name_and_size(name: str, leaves: str) -> None:
 
 
 def table() -> str:
-    """The content of the file."""
     lines = [
         "# What the channel sees leave a client at a method's defaults: bytes a round; `once`: in all, both",
         "# ways, and what a first message alone contains. Three clients of community[nodes=120], two hidden",

@@ -30,6 +30,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "scaffold": [{}, {"control": "gradient"}],
 }
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
+SHORT = {name: VARIANTS[name][0] for name in ("adafgl", "fedsage+", "fedtad")}
+"""Options that make a run short."""
 APART = [name for name in registry.names() if not registry.describe(name).simulation_only]
 """Methods whose clients can run apart."""
 APART_OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}

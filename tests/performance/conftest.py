@@ -27,13 +27,11 @@ def dataset_name() -> str:
 
 @pytest.fixture(scope="session")
 def federation(dataset_name: str) -> Federation:
-    """Ten METIS clients."""
     return make_federation(dataset_name, CLIENTS)
 
 
 @pytest.fixture(scope="session")
 def built(federation: Federation) -> FederatedMethod:
-    """FedAvg, built on these clients."""
     method = make_method(federation)
     method.build()
     return method

@@ -25,7 +25,6 @@ WIDTH = 128
 
 
 def leaf(*shape: int) -> Tensor:
-    """Random parameters."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
 
 

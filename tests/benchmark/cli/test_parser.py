@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.cli.values import parse_seeds, split_list
 from fedsub.benchmark.spec.request import Request
-from fedsub.datasets.options import format_name, parse_name
+from fedsub.datasets.options import format_name
 
 words = st.text(st.sampled_from("abcxyz0189_-+."), min_size=1, max_size=6)
 names = st.builds(
@@ -21,9 +21,6 @@ names = st.builds(
 def test_lists_split_at_commas_outside_brackets(items: list[str]) -> None:
     assert split_list(",".join(items)) == items
     assert split_list(" , ".join(items) + ",") == items
-    for item in items:
-        name, options = parse_name(item)
-        assert parse_name(format_name(name, options)) == (name, options)
 
 
 def test_filters_take_several_values_in_every_spelling() -> None:

@@ -1,6 +1,8 @@
 """One record for one piece of work: it answers every table that asks for it, and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -10,11 +12,11 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.curves import SCALE
 from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records, distinct, forget
-from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.record import Record, Result, cell_of
 from fedsub.benchmark.records.store import Store, graph_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import failed, make_cell, make_record, quick_run, with_settings
+from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record, quick_run, with_settings
 
 
 def test_a_score_more_answers_and_a_score_less_does_not(tmp_path: Path) -> None:
@@ -242,3 +244,32 @@ def test_six_letters_of_a_key_are_enough_and_five_are_not(folder: Path) -> None:
     with pytest.raises(UserError, match="no records in"):
         forget(folder, [alone.key[:5]])
     assert len(forget(folder, [alone.key[:6]])) == 1
+
+
+@pytest.mark.parametrize(
+    "curve", [{"round": [1, 2], "test": [50.0]}, {"test": [50.0, 51.0]}, {"round": [], "loss": [0.1]}]
+)
+def test_curves_that_do_not_belong_together_are_refused(curve: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="one value per round"):
+        Result(curve=curve)
+
+
+def test_seconds_are_of_a_round_and_of_a_core() -> None:
+    seconds = {"setup": 5.0, "train": 6.0, "evaluate": 2.0}
+    environment = {**ENVIRONMENT, "threads": 4}
+    record = make_record(make_cell(rounds=4), environment=environment, seconds=seconds)
+    assert record.seconds_per_round == 2.0
+    assert record.core_seconds == {"setup": 20.0, "train": 24.0, "evaluate": 8.0}
+    # The measured processor share takes precedence over the requested threads.
+    shared = replace(record, outcome=replace(record.result, core_share=0.5))
+    assert shared.core_seconds == {"setup": 2.5, "train": 3.0, "evaluate": 1.0}
+    assert failed(make_cell(), "it broke").seconds_per_round == 0
+
+
+def test_settings_that_came_later_are_at_their_default_in_records_from_before() -> None:
+    cell = make_cell()
+    values = make_record(cell).to_dict()
+    for name in ("versions", "kernel", "data_seed", "hops"):
+        del values[name]
+    assert cell_of(values) == cell
+    assert Record.of(cell, values) == make_record(cell)

@@ -21,28 +21,27 @@ COMMAND = f"""
 import sys
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.cli.commands import main
-code = main(parse(sys.argv[1:]))
+code = max(main(parse(line.split())) for line in sys.argv[1:])
 print(code, *(name for name in {LATE} if name in sys.modules), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("arguments", [("--table", "fedpub-2", "--dry-run"), ("list",), ("list", "fedavg")])
 def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(parse(arguments)) == 0
+    lines = ("--table fedpub-2 --dry-run", "list", "list fedavg")
+    assert [main(parse(line.split())) for line in lines] == [0, 0, 0]
     first = capsys.readouterr().out
-    done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", COMMAND, *lines], capture_output=True, text=True)
     assert done.stdout == first
     assert done.stderr.splitlines()[-1] == "0"
 
 
 def test_a_finished_table_is_shown_without_torch(tmp_path: Path) -> None:
-    local = ("--table", "quick", "--method", "local", "--set", "rounds=1", "--engine", "in-process")
-    arguments = (*local, "--results", str(tmp_path))
+    line = f"--table quick --method local --set rounds=1 --engine in-process --results {tmp_path}"
     # The first asks what is run, the second also what was run.
-    assert [main(parse(arguments)) for _ in range(2)] == [0, 0]
-    done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True)
+    assert [main(parse(line.split())) for _ in range(2)] == [0, 0]
+    done = subprocess.run([sys.executable, "-c", COMMAND, line], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].split() == ["0", "scipy"]
 
 

@@ -1,7 +1,8 @@
-"""Partitions from files and plug-ins, and those remembered on disk."""
+"""Partitions from files, plug-ins and other libraries, and those remembered on disk."""
 
 import importlib.metadata
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import build_dataset, largest_component
 from fedsub.datasets.partition import kmeans, louvain, metis, partition
+from fedsub.datasets.partition.base import clients_from
 
 
 @pytest.fixture
@@ -22,7 +24,6 @@ def dataset():
 
 
 def given(path, key: str = "") -> str:
-    """The scheme that reads `path`."""
     return f"file[path={path}{f',key={key}' if key else ''}]"
 
 
@@ -121,7 +122,6 @@ def test_lists_of_nodes_that_do_not_fit_the_graph(dataset, tmp_path, nodes, size
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, result: object) -> None:
-    """Install a scheme that returns `result`."""
     point = types.SimpleNamespace(name="odd", load=lambda: lambda dataset, clients, seed: result)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
 
@@ -182,3 +182,40 @@ def test_any_flipped_byte_of_a_partition_file_is_one_sentence_or_harmless(tmp_pa
     except UserError as error:
         sentence = str(error)
     assert "\n" not in sentence
+
+
+WANTED = [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.array(WANTED), WANTED, np.array(WANTED, dtype=float), np.array(WANTED, dtype=bool),
+        np.array(["north", "south", "south", "north"]), [{0, 3}, {1, 2}], [[0, 3], [1, 2]],
+        [frozenset({3, 0}), frozenset({2, 1})], {3: 0, 0: 0, 1: 1, 2: 1},
+    ],
+)  # fmt: skip
+def test_every_spelling_gives_the_same_clients(given: Any) -> None:
+    assert clients_from(given).tolist() == WANTED
+
+
+def test_names_of_nodes_are_in_the_graphs_order() -> None:
+    names = ["d", "b", "a", "c"]
+    assert clients_from({"a": 1, "b": 1, "c": 0, "d": 0}, names).tolist() == WANTED
+    assert clients_from([{"c", "d"}, {"a", "b"}], names).tolist() == WANTED
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([{0, 1}, {1, 2}], "a node is in two of the sets"),
+        ({0: 0, 2: 1}, "the partition's 2 nodes are not the graph's"),
+        ({"a": 0, "b": 1}, "the partition's 2 nodes are not the graph's"),
+        (np.array([0.5, 1]), r"cannot be a ndarray of shape \(2,\) of float64"),
+        (np.zeros((2, 2), dtype=int), r"of shape \(2, 2\)"),
+        (7, r"cannot be a int of shape \(\)"),
+    ],
+)
+def test_what_is_no_partition_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        clients_from(given)

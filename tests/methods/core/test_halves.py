@@ -65,18 +65,18 @@ def test_nobody_heard_is_refused(server: ServerHalf) -> None:
 
 
 def choices() -> list[tuple[str, dict[str, Any]]]:
-    """Each method whose clients can run apart, with each value of its options that have a list of them.
-    AdaFGL is left out, since its clients draw nodes."""
+    """Each method whose clients can run apart, with each value of an option that has a list of them, but for
+    the default. AdaFGL is left out, since its clients draw nodes."""
     found: list[tuple[str, dict[str, Any]]] = []
     for name in sorted({*APART} - {"adafgl"}):
         kind: Any = registry.describe(name).options
         others = APART_OPTIONS.get(name, {})
-        hints = hints_of(kind, tuple(each.name for each in fields(kind)))
+        defaults = {each.name: each.default for each in fields(kind)}
         found += [
             (name, {**others, option: value})
-            for option, hint in hints.items()
+            for option, hint in hints_of(kind, tuple(defaults)).items()
             for value in ((False, True) if hint is bool else typing.get_args(hint))
-            if isinstance(value, (bool, str))
+            if isinstance(value, (bool, str)) and value != defaults[option]
         ]
     return found
 

@@ -1,7 +1,5 @@
 """Clients that are absent from rounds, for every method."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -79,16 +77,9 @@ def test_ten_seeds_draw_ten_attendances() -> None:
     assert np.abs(often - 0.5).max() < 0.15
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"leavers": "7@1"}, "clients are numbered from 0 to 2"),
-        ({"leavers": "0@1+1@1+2@2"}, "keep at least one"),
-    ],
-)
-def test_a_federation_without_its_clients_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        make_method("fedavg", {}, None, NETWORK, Schedule(rounds=2, **changes)).build()
+def test_a_federation_without_its_clients_is_refused() -> None:
+    with pytest.raises(UserError, match="keep at least one"):
+        make_method("fedavg", {}, None, NETWORK, Schedule(rounds=2, leavers="0@1+1@1+2@2")).build()
 
 
 def test_weights_of_present_clients_without_training_nodes_are_even() -> None:

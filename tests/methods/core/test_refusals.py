@@ -1,13 +1,14 @@
 """What a method cannot do is refused in a sentence."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.training import train
+from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import make_method
 
 ONLY_PARAMETERS = "ignores: set evaluate=local"
@@ -39,3 +40,23 @@ def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, A
     schedule = Schedule(**{key: value for key, value in settings.items() if key not in {*of_network, "task"}})
     with pytest.raises(UserError, match=words):
         train(make_method(name, options, None, network, schedule, task=task))
+
+
+@pytest.mark.parametrize(
+    ("made", "changes", "words"),
+    [
+        (Architecture(), {"hidden": (8, 0)}, "every width in hidden must be at least 1"),
+        (Architecture(), {"dropout": 1.0}, r"dropout must be in \[0, 1\), and finite; it is 1.0"),
+        (Schedule(), {"stragglers": 0.5}, "set local_epochs to 2 or more"),
+        (Schedule(), {"leavers": "3@5+3@6"}, "write each client once"),
+        (Schedule(), {"privacy_noise": 1.0}, "set privacy_clip as well"),
+        (Schedule(), {"quantise": 1}, "quantise must be 2 to 16 bits, or 0, and finite; it is 1"),
+        (Schedule(), {"error_feedback": True}, "set top_k or quantise"),
+        (Schedule(), {"selection": "mean_validation"}, "unknown selection rule 'mean_validation'"),
+    ],
+)
+def test_settings_check_themselves_when_made(
+    made: Architecture | Schedule, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        replace(made, **changes)

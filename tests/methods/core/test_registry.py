@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +26,10 @@ def test_options_of_another_class_are_refused() -> None:
         register("mine", title="Mine", paper="none", options=Schedule)
 
 
-def test_a_whole_number_does_for_a_number() -> None:
-    assert registry.make_options("fedprox", {"mu": 1}) == registry.make_options("fedprox", {"mu": 1.0})
-    with pytest.raises(UserError, match="mu must be a finite number, not True"):
-        registry.make_options("fedprox", {"mu": True})
-
-
 @pytest.mark.parametrize(("name", "merged"), [("central", False), ("fedavg", True)])
 def test_a_setting_made_for_another_kind_of_method_is_refused(name: str, merged: bool) -> None:
     with pytest.raises(ValueError, match=f"merged={not merged}"):
         registry.create(name, {}, make_setting(small_federation(), merged=merged))
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "value"),
-    [
-        ("fedadam", "beta1", 5),
-        ("feddyn", "alpha", 0.0),
-        ("fedstruct", "dropout", 1),
-        ("gcfl+", "sequence", 1),
-    ],
-)
-def test_an_option_outside_its_limits_is_refused(name: str, option: str, value: float) -> None:
-    """`check_method` tests for every method that each number has limits."""
-    with pytest.raises(UserError, match=re.escape(f"{name}'s {option} must ")):
-        registry.make_options(name, {option: value})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The sum over channels compared with a loop, for some nodes and for all; and the order of masks."""
+"""The sum over channels compared with a loop, for some nodes and for all; the order of masks; k-means."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.fedlit.clustering import EdgeClustering
 from fedsub.methods.fedlit.layers import Layer, channel_sum, draw_order
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
@@ -110,3 +111,19 @@ def test_training_computes_what_it_reads_and_no_more(backbone: str, depth: int, 
     assert few[others].isnan().all()
     assert not every.isnan().any()
     assert not method.predict().isnan().any()
+
+
+def test_k_means_finds_planted_types() -> None:
+    """Three far-apart clouds of edges in every client."""
+    segments = Segments(torch.tensor([12, 9, 15]))
+    nodes = torch.arange(segments.rows)
+    planted = nodes % 3
+    noise = torch.randn(segments.rows, 3, generator=torch.Generator().manual_seed(0))
+    x = 10 * torch.eye(3)[planted] + 0.1 * noise
+    clustering = EdgeClustering(nodes, nodes, segments, 3)
+    _, kind = clustering.k_means(x, torch.Generator().manual_seed(0))
+    for k in range(3):
+        mine = clustering.client == k
+        for t in range(3):
+            assert len(kind[mine & (planted == t)].unique()) == 1
+        assert len(kind[mine].unique()) == 3

@@ -1,19 +1,21 @@
-"""FedStruct: its versions agree; overlapping clients; options that exclude each other."""
+"""FedStruct: its versions agree; overlapping clients; the rows that clients build together (Algorithm 3)."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import build_dataset
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
-from tests.methods.federations import divided, make_method, overlapping_federation, small_federation
+from fedsub.methods.fedstruct.features import hop_weights
+from fedsub.methods.fedstruct.rows import combined_rows, pruned_blocks, pruned_rows
+from tests.methods.federations import make_method, overlapping_federation, random_graph, small_federation
 from tests.methods.rounding import assert_agree
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -27,6 +29,7 @@ SMALL = {
     "walk_epochs": 2,
 }
 SCHEDULE = Schedule(
+    rounds=3,
     learning_rate=0.01,
     weight_decay=1e-4,
     weighting="nodes",
@@ -36,12 +39,10 @@ SCHEDULE = Schedule(
 )
 
 
-def make(
-    options: dict[str, Any], federation: Federation | None = None, dropout: float = 0.0, rounds: int = 3
-) -> Any:
+def make(options: dict[str, Any], federation: Federation | None = None, dropout: float = 0.0) -> Any:
     federation = federation or small_federation(clients=4, nodes=80)
-    network, schedule = Architecture("gcn", (8,), dropout=dropout), replace(SCHEDULE, rounds=rounds)
-    return make_method("fedstruct", SMALL | options, federation, network, schedule, seed=1)
+    network = Architecture("gcn", (8,), dropout=dropout)
+    return make_method("fedstruct", SMALL | options, federation, network, SCHEDULE, seed=1)
 
 
 def trained(method: Any) -> tuple[torch.Tensor, dict[str, float]]:
@@ -93,13 +94,40 @@ def test_overlapping_clients_share_the_structure_of_a_node() -> None:
         make({"version": "b"}, federation).build()
 
 
-def test_structure_tells_classes_apart_that_features_do_not() -> None:
-    """Two communities without features: Hop2Vec finds them, f without structure cannot."""
-    generator = np.random.default_rng(0)
-    labels = np.arange(120) % 2
-    edges = np.triu(generator.random((120, 120)) < np.where(labels[:, None] == labels, 0.1, 0.005), 1)
-    source, target = np.nonzero(edges)
-    dataset = build_dataset("two", source, target, sp.csr_matrix(np.ones((120, 4), dtype=np.float32)), labels)
-    federation = divided(dataset, 4, "random", split="ratio[train=0.2,validation=0.1,test=0.7]")
-    outcome = train(make({"structure_width": 32, "structure_hops": 6}, federation, rounds=60))
-    assert outcome.metrics["accuracy"] > 0.9
+def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
+    """Return Ā = Σ β_l (D̃⁻¹(A + I))^l of the whole graph, computed directly."""
+    looped = adjacency.toarray().astype(np.float64) + np.eye(adjacency.shape[0])
+    step = looped / looped.sum(axis=1, keepdims=True)
+    return sum(
+        weight * np.linalg.matrix_power(step, hop)
+        for hop, weight in enumerate(weights.astype(float), start=1)
+    )
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 25), st.floats(0, 0.6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6))
+def test_rows_equal_the_global_ones_on_any_graph(
+    nodes: int, share: float, clients: int, hops: int, seed: int
+) -> None:
+    adjacency = random_graph(nodes, share, seed)
+    client = np.random.default_rng(seed).integers(0, clients, nodes)
+    weights = hop_weights("last", hops)
+    built = combined_rows(adjacency, client, np.arange(nodes), weights).numpy()
+    np.testing.assert_allclose(built, global_rows(adjacency, weights), atol=1e-5)
+
+
+def test_columns_beyond_one_block_are_built_too() -> None:
+    adjacency = random_graph(1100, 0.002, 0)
+    weights = hop_weights("last", 3)
+    built = combined_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), weights)
+    np.testing.assert_allclose(built, global_rows(adjacency, weights)[::50], atol=1e-6)
+
+
+def test_pruning_nothing_changes_nothing() -> None:
+    adjacency = random_graph(30, 0.1, 2)
+    client, weights = np.arange(30) % 3, hop_weights("all", 4)
+    kept, _ = pruned_rows(adjacency, client, weights, keep=30)
+    np.testing.assert_allclose(kept.toarray(), global_rows(adjacency, weights), atol=1e-6)
+    rows = np.array([4, 0, 29])
+    blocks, _ = pruned_blocks(adjacency, client, rows, weights, keep=10)
+    np.testing.assert_allclose(blocks, global_rows(adjacency, weights)[rows], atol=1e-6)

@@ -28,7 +28,6 @@ FLOAT = 4
 
 @cache
 def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
-    """Divide a graph, or the graph of a name, among `clients` clients."""
     graph = load(dataset) if isinstance(dataset, str) else dataset
     return federations.divided(graph, clients, scheme, split=SPLIT)
 
@@ -84,12 +83,10 @@ class Pair:
 
 
 def copied(parameters: Mapping[str, Tensor]) -> Parameters:
-    """Return a detached copy of the parameters."""
     return {name: value.detach().clone() for name, value in parameters.items()}
 
 
 def leaves(stacked: Mapping[str, Tensor], client: int) -> Parameters:
-    """Return a copy of one client's parameters, as leaves to train."""
     return {name: part(value, client).clone().requires_grad_() for name, value in stacked.items()}
 
 
@@ -108,7 +105,6 @@ def gap(stacked: Mapping[str, Tensor], models: Sequence[Mapping[str, Tensor]]) -
 
 
 def adam(model: Mapping[str, Tensor], learning_rate: float, weight_decay: float) -> torch.optim.Adam:
-    """Return torch's Adam, for parameters trained beside the models."""
     return torch.optim.Adam(list(model.values()), lr=learning_rate, weight_decay=weight_decay)
 
 

@@ -74,18 +74,20 @@ def distance(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([(left[name] - right[name]).square().sum() for name in left]).sum()
 
 
+def cosines(rows: Tensor) -> Tensor:
+    """The cosines of all pairs of rows, (n, n)."""
+    return functional.cosine_similarity(rows[:, None], rows, dim=2)
+
+
 def difference(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Parameters:
-    """left − right, detached."""
     return {name: (left[name] - right[name]).detach() for name in left}
 
 
 def zeros(model: Mapping[str, Tensor]) -> Parameters:
-    """Return a model of zeros with the same shapes."""
     return {name: torch.zeros_like(value) for name, value in model.items()}
 
 
 def overwrite(models: Sequence[Mapping[str, Tensor]], clients: Iterable[int], server: Parameters) -> None:
-    """Overwrite these clients' models with the server's."""
     with torch.no_grad():
         for client in clients:
             for name, value in server.items():
@@ -100,7 +102,6 @@ class Meter:
         self.models = [0, 0]
 
     def count(self, now: Turn) -> None:
-        """Count one more round."""
         self.models[0] += len(now.present)
         self.models[1] += len(now.receiving)
 

@@ -30,7 +30,6 @@ Answer = Callable[[dict[int, Parameters], dict[int, Parameters], dict[int, float
 
 
 def everything(name: str) -> bool:
-    """All parameters are exchanged."""
     return True
 
 
@@ -40,7 +39,6 @@ def cross_entropy(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def plain(pair: Pair, backbone: str) -> Loss:
-    """FedAvg's loss."""
     return lambda k, model, received: cross_entropy(pair.parts[k], model, backbone)
 
 

@@ -95,7 +95,6 @@ def perceptron(x: Tensor, w: Parameters, name: str) -> Tensor:
 
 
 def messages(z: Tensor, near: Tensor, beta: float, slope: Tensor) -> Tensor:
-    """Return the logits of the head with messages."""
     s = beta * near + (1 - beta) * cosines(torch.softmax(z, dim=1))
     mean, largest = s.mean(), s.max()
     s = torch.where(s > mean, (s - mean) / (largest - mean), -s / mean) + torch.eye(len(s))
@@ -115,7 +114,6 @@ class Alone:
         self.smoothed = extended(part["adjacency"], self.features, self.near, ALPHA, HOPS)
 
     def heads(self, w: Parameters) -> dict[str, Tensor]:
-        """Logits of the four networks."""
         w = {name: value.double() for name, value in w.items()}
         found = {name: perceptron(self.smoothed, w, name) for name in ("homophilous", "smoothed", "messages")}
         found["messages"] = messages(found["messages"], self.near, BETA, w[f"{OWN}slope.messages"])
@@ -131,11 +129,9 @@ class Alone:
         return (share > 0) * homophilous + (share < 1) * sum(each.values())
 
     def objective(self, w: Parameters, share: float) -> Tensor:
-        """Return the loss of the client's model."""
         return self.loss(self.heads(w), share)
 
     def predicted(self, heads: dict[str, Tensor], share: float) -> Tensor:
-        """Return predicted probabilities, (n, C)."""
         said = {name: torch.softmax(z, dim=1) for name, z in heads.items()}
         homophilous = (said.pop("homophilous") + torch.softmax(self.prior, dim=1)) / 2
         return share * homophilous + (1 - share) * sum(said.values()) / 3
@@ -206,6 +202,7 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
             for name, value in model.items():
                 value.data.copy_(stacked[name][client])
     torch.testing.assert_close(method.homophily, torch.tensor(shares))
+    assert method.extras["homophily"] == pytest.approx(sum(shares) / CLIENTS)
     with torch.no_grad():
         said = [own.predicted(own.heads(m), share) for own, m, share in zip(alone, models, used, strict=True)]
     torch.testing.assert_close(method.predict().exp(), torch.cat(said).float(), atol=TOLERANCE, rtol=0)

@@ -38,14 +38,16 @@ from tests.methods.second_derivation.served import (
 
 CLIENTS = 5
 UNIFORM = SCHEDULES["half"] | {"optimiser": "sgd", "learning_rate": 0.2, "weighting": "uniform"}
-every_schedule = pytest.mark.parametrize(
-    "schedule", [*SCHEDULES.values(), UNIFORM], ids=[*SCHEDULES, "half-uniform"]
+EVERY = dict(zip((*SCHEDULES, "half-uniform"), (*SCHEDULES.values(), UNIFORM), strict=True))
+every_schedule = pytest.mark.parametrize("schedule", EVERY.values(), ids=EVERY.keys())
+every_run = pytest.mark.parametrize(
+    ("schedule", "backbone"),
+    [*zip(EVERY.values(), ("gcn", "graphsage", "sgc", "gcn"), strict=True)],
+    ids=EVERY.keys(),
 )
-every_backbone = pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 
 
-@every_schedule
-@every_backbone
+@every_run
 def test_fedprox(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     mu = 0.5
     pair = Pair(federation, "fedprox", {"mu": mu}, backbone, **schedule)
@@ -56,15 +58,13 @@ def test_fedprox(federation: Federation, backbone: str, schedule: dict[str, Any]
     play(pair, loss, average)
 
 
-@every_schedule
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc"])
+@every_run
 def test_fedper(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "fedper", {}, backbone, **schedule)
     play(pair, plain(pair, backbone), average, lambda name: not name.startswith("head."))
 
 
-@every_schedule
-@every_backbone
+@every_run
 @pytest.mark.parametrize("alpha", [0.02, 0.2])
 def test_feddyn(federation: Federation, alpha: float, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "feddyn", {"alpha": alpha}, backbone, **schedule)
@@ -93,8 +93,7 @@ def test_fedopt(
     play(pair, plain(pair, backbone), Adaptive(pair.models[0], *options.values()))
 
 
-@every_schedule
-@every_backbone
+@every_run
 def test_fedsgd(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "fedsgd", {}, backbone, **schedule)
     play_by_gradients(pair, plain(pair, backbone))

@@ -25,7 +25,6 @@ ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 2, "weight_d
 
 
 def own(model: Parameters) -> Parameters:
-    """Return the personal model v_k."""
     return {n.removeprefix(PERSONAL): value for n, value in model.items() if n.startswith(PERSONAL)}
 
 

@@ -24,7 +24,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, cosines, supervised
 from tests.methods.second_derivation.served import play_apart
 
 CLIENTS, SHARPNESS, SIGMA, DECAY, WIDTH = 5, 10.0, 0.3, 5e-4, 12
@@ -32,7 +32,6 @@ SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
 def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
-    """Return the client's logits, (n, C)."""
     straight = {"head.weight": torch.eye(WIDTH), "head.bias": torch.zeros(WIDTH)}
     h, a = forward(part, model | straight, backbone), model["auxiliary"]
     if score == "max-norm":
@@ -45,7 +44,6 @@ def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
 
 
 def masked(model: Parameters) -> Parameters:
-    """The weights that the network uses."""
     return {
         name: value * model[f"mask.{name}"] if f"mask.{name}" in model else value
         for name, value in model.items()
@@ -75,8 +73,7 @@ def test_rounds_agree(backbone: str, score: str, masks: bool, attendance: dict[s
         kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
     ) -> dict[int, Parameters]:
         """Until a client is first present, the server's model for it is the common start."""
-        vectors = torch.stack([each["auxiliary"] for each in sent.values()])
-        near = functional.cosine_similarity(vectors[:, None], vectors, dim=2)
+        near = cosines(torch.stack([each["auxiliary"] for each in sent.values()]))
         seen.append(float(near[~torch.eye(len(sent), dtype=torch.bool)].mean()))
         rows = zip(sent, torch.softmax(SHARPNESS * near, dim=1), strict=True)
         return {k: mean(list(sent.values()), row) for k, row in rows}

@@ -134,7 +134,6 @@ class Coupled:
 
 
 def served_by(rule: str, start: Parameters, shares: dict[int, float]) -> Update:
-    """Return the server's step; `shares` are the p_k of all clients."""
     if rule == "feddyn":
         return FedDyn(start, ALPHA, shares)
     if rule == "fedavg":
@@ -163,7 +162,6 @@ class Loop:
         self.up = self.down = self.once = 0
 
     def loss(self, k: int, logits: Tensor) -> Tensor:
-        """Return F_k."""
         party = self.parties[k]
         return functional.cross_entropy(logits[party.train], party.labels[party.train])
 
@@ -174,15 +172,12 @@ class Loop:
         return self.rule.penalty(k, self.models[k], self.server)
 
     def step(self, present: list[int]) -> None:
-        """A local epoch of the parties that are present."""
         raise NotImplementedError
 
     def predicted(self) -> list[Tensor]:
-        """Every party's logits."""
         raise NotImplementedError
 
     def average_shares(self) -> dict[int, float]:
-        """The p_k of all parties in the server's average."""
         return weights_of(self.pair, list(range(len(self.parties))))
 
     def play(self) -> None:
@@ -238,7 +233,6 @@ class Propagated(Loop):
         return torch.einsum("l,lmd->md", weights, layers)
 
     def logits(self, k: int) -> Tensor:
-        """Return party k's logits, (m, C)."""
         h, w = self.embedding(k), self.models[k]
         if "layers.0.weight" in w:
             h = functional.relu(h @ w["layers.0.weight"] + w["layers.0.bias"])

@@ -34,7 +34,6 @@ ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 3, "weight_d
 
 
 def total(left: Parameters, right: Parameters) -> Parameters:
-    """The sum of two models."""
     return {name: left[name].detach() + right[name].detach() for name in left}
 
 

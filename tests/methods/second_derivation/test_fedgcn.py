@@ -46,7 +46,6 @@ class Plan:
 
     @property
     def sums(self) -> bool:
-        """Whether sums are exchanged."""
         return self.hops > 0 and self.sent == "sums"
 
     @property
@@ -127,7 +126,6 @@ def extended_parts(federation: Federation, plan: Plan) -> list[Part]:
 
 
 def logits(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """Return the logits of a client's own nodes, (n_k, C)."""
     own = len(part["labels"])
     h, convolution = part["inputs"], part["convolution"]
     # Exchanged sums include the first convolution.

@@ -71,7 +71,6 @@ def strangers(federation: Federation, client: int, copies: bool = False) -> list
 
 
 def rows(federation: Federation, client: int) -> list[int]:
-    """Return the rows of a client's nodes."""
     return (federation.client == client).nonzero().flatten().tolist()
 
 

@@ -27,7 +27,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
-from tests.methods.second_derivation.rounds import EVERYONE, SOME
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, cosines
 from tests.methods.second_derivation.served import play_apart
 
 CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
@@ -74,12 +74,6 @@ def message(part: Part, model: Parameters, network: str, kind: str, openfgl: boo
     return Message(torch.cat(moments), confidence)
 
 
-def cosines(messages: list[Message]) -> Tensor:
-    """Return the cosines of all pairs of clients' moments, (K, K)."""
-    moments = torch.stack([each.moments for each in messages])
-    return functional.cosine_similarity(moments[:, None], moments, dim=2)
-
-
 def attended(part: Part, w: Parameters, read: Tensor, misread: bool) -> Tensor:
     """GAMLP's logits: hops 0 to 3 of the features in shares of the node's own, then three layers.
 
@@ -102,7 +96,6 @@ def attended(part: Part, w: Parameters, read: Tensor, misread: bool) -> Tensor:
 
 
 def logits(part: Part, model: Parameters, network: str, read: Tensor) -> Tensor:
-    """Return logits of the nodes in `read`, (nodes, C); without gamlp those of the backbone."""
     if network.startswith("gamlp"):
         return attended(part, model, read, network == "gamlp-reference")
     return forward(part, model, network)[read]
@@ -164,7 +157,7 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
         """Until a client is first present, the server's model for it is the common start."""
         clients = list(sent)
         told = [message(pair.parts[k], sent[k], network, kind, bool(propagation)) for k in clients]
-        nearness, found = cosines(told), {}
+        nearness, found = cosines(torch.stack([each.moments for each in told])), {}
         for i, client in enumerate(clients):
             near = [j for j in range(len(told)) if j == i or nearness[i, j] > threshold]
             weight = torch.stack([told[j].confidence for j in near])

@@ -42,12 +42,10 @@ PRIOR_VARIANCE = 0.25
 
 
 def split(states: Tensor, factors: int) -> list[Tensor]:
-    """Split (n, F·D) states into F factors of (n, D)."""
     return list(states.chunk(factors, dim=-1))
 
 
 def unit(states: list[Tensor]) -> list[Tensor]:
-    """Normalise every node's factors to length 1."""
     return [functional.normalize(x, dim=1) for x in states]
 
 
@@ -63,7 +61,6 @@ def layer(states: Tensor, adjacency: Tensor, factors: int, iterations: int) -> T
 
 
 def layers_of(layers: int) -> tuple[int, int]:
-    """L' and the further layers of the statistics."""
     return (1, 1) if layers <= 2 else (layers - 2, 2)
 
 
@@ -76,13 +73,11 @@ def pass_on(states: Tensor, part: Part, options: dict[str, Any], count: int) -> 
 
 
 def hidden(part: Part, model: Parameters, options: dict[str, Any]) -> Tensor:
-    """Return the head's inputs, (n, F·D)."""
     first = functional.leaky_relu(part["features"] @ model["first.weight"] + model["first.bias"], 0.01)
     return pass_on(first, part, options, layers_of(options["layers"])[0])
 
 
 def logits(part: Part, model: Parameters, options: dict[str, Any]) -> Tensor:
-    """Return the client's logits, (n, C)."""
     return hidden(part, model, options) @ model["head.weight"] + model["head.bias"]
 
 
@@ -166,7 +161,6 @@ class Loop:
         return loss
 
     def train(self, present: list[int]) -> None:
-        """Run the local epochs of the present clients."""
         # The stacked method draws the noise of all clients' nodes at once, anew in every epoch.
         generator = torch.Generator()
         generator.set_state(self.pair.method.generator.get_state())

@@ -170,7 +170,6 @@ class Loop:
         return total / (smooth**2).sum()
 
     def gradients(self, client: int, share: float) -> Parameters:
-        """Return the gradients that the client sends, times its share."""
         entropy = torch.autograd.grad(self.cross_entropy(client), list(self.model.values()))
         rough = torch.autograd.grad(self.roughness(client), [self.model["smooth"]])[0]
         sent = {n: share * g for n, g in zip(self.model, entropy, strict=True)}
@@ -206,7 +205,6 @@ class Loop:
         return sum(far + 2 * len(self.parts) * (k + 1) for k in range(1, steps))
 
     def step(self, present: list[int]) -> None:
-        """One epoch: the clients' gradients, and Adam."""
         gradients = [self.gradients(k, p) for k, p in weights_of(self.pair, present).items()]
         for name, value in self.model.items():
             value.grad = torch.stack([gradient[name] for gradient in gradients]).sum(dim=0)

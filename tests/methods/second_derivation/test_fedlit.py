@@ -58,7 +58,6 @@ class Client:
         return adjacency
 
     def projected(self) -> Tensor:
-        """x, (n, width)."""
         return self.part["features"] @ self.model["projection.weight"] + self.model["projection.bias"]
 
     def expect_and_maximise(self) -> None:
@@ -71,7 +70,6 @@ class Client:
                 self.centroids[kind] = embedding[self.kind == kind].mean(dim=0)
 
     def logits(self, backbone: str) -> Tensor:
-        """Outputs of every node."""
         h, w = self.projected(), self.model
         for layer in range(1 if backbone == "sgc" else 2):
             name, total = f"channels.{layer}", torch.zeros_like(h)
@@ -153,7 +151,6 @@ class Server:
 
 
 def clients_of(pair: Pair) -> list[Client]:
-    """The clients, with the method's first clustering."""
     method = pair.method
     given = zip(method.clustering.source, method.clustering.target, method.kind, strict=True)
     kinds = {(int(u), int(v)): int(kind) for u, v, kind in given}
@@ -168,7 +165,6 @@ def clients_of(pair: Pair) -> list[Client]:
 
 
 def objective(client: Client, backbone: str) -> Tensor:
-    """Return a client's local objective."""
     return supervised(client.part, client.logits(backbone))
 
 

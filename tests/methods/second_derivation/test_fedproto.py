@@ -55,7 +55,6 @@ def members(part: Part) -> dict[int, Tensor]:
 
 
 def own(part: Part, hidden: Tensor) -> Prototypes:
-    """Return the client's own prototypes by (1)."""
     return {label: hidden[nodes].mean(dim=0) for label, nodes in members(part).items()}
 
 
@@ -91,7 +90,6 @@ def regularizer(part: Part, hidden: Tensor, given: Prototypes, distance: str) ->
 
 
 def objective(part: Part, model: Parameters, backbone: str, given: Prototypes, distance: str) -> Tensor:
-    """Return a client's local objective."""
     loss = supervised(part, forward(part, model, backbone))
     if not given.keys() & members(part).keys():
         return loss

@@ -34,6 +34,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import TOLERANCE, Pair, symmetric
+from tests.methods.second_derivation.rounds import cosines
 from tests.methods.second_derivation.served import cross_entropy, played
 
 CLIENTS, SHARPNESS, MASK = 5, 3.0, "mask."
@@ -59,7 +60,6 @@ DEFAULTS = {
 
 
 def exchanged(name: str) -> bool:
-    """Whether a parameter is averaged."""
     return not name.startswith(MASK)
 
 
@@ -147,19 +147,17 @@ class Run:
         }
 
     def embedding(self, client: int) -> Tensor:
-        """h̃ of a client."""
         weights = used(self.pair.models[client], self.options.lambda1)
         return functional_embedding(self.graphs[client], weights, self.backbone)
 
     def similarity(self, here: list[int], received: dict[int, Parameters]) -> Tensor:
-        """Return S of the present clients."""
         models, kind = self.pair.models, self.options.similarity
         if kind == "function":
-            return cosines([self.embedding(k) for k in here])
+            return cosines(torch.stack([self.embedding(k) for k in here]))
         if kind == "parameter":
-            return cosines([flat(models[k]) for k in here])
+            return cosines(torch.stack([flat(models[k]) for k in here]))
         if kind == "gradient":
-            return cosines([flat(models[k]) - flat(received[k]) for k in here])
+            return cosines(torch.stack([flat(models[k]) - flat(received[k]) for k in here]))
         shares = [class_shares(self.pair.parts[k]["labels"]) for k in here]
         return torch.stack([torch.stack([1 - divergence(a, b) for b in shares]) for a in shares])
 
@@ -178,7 +176,6 @@ class Run:
         return (2 * listed, listed) if 2 * listed < whole else (whole, whole)
 
     def once(self) -> int:
-        """Numbers sent before the first round."""
         if self.options.similarity == "label":
             return CLIENTS * self.pair.federation.classes
         if self.options.similarity != "function" or self.options.proxy == "feature":
@@ -188,12 +185,10 @@ class Run:
 
 
 def sent(model: Parameters) -> list[str]:
-    """Return the names of the averaged parameters."""
     return [name for name in model if exchanged(name)]
 
 
 def flat(model: Parameters) -> Tensor:
-    """Return the averaged parameters as a vector."""
     return torch.cat([model[name].detach().flatten() for name in sent(model)])
 
 
@@ -205,7 +200,6 @@ def kept(model: Parameters, name: str, threshold: float) -> Tensor:
 
 
 def used(model: Parameters, threshold: float = 0.0) -> Parameters:
-    """The weights that the network computes with."""
     weights = {}
     for name in sent(model):
         mask = model.get(MASK + name, torch.ones(()))
@@ -230,14 +224,7 @@ def functional_embedding(graph: Part, weights: Parameters, backbone: str) -> Ten
     return h.mean(dim=0)
 
 
-def cosines(vectors: list[Tensor]) -> Tensor:
-    """S, one row and column for each vector."""
-    near = functional.cosine_similarity
-    return torch.stack([torch.stack([near(a, b, dim=0) for b in vectors]) for a in vectors])
-
-
 def class_shares(labels: Tensor) -> Tensor:
-    """Share of each of the graph's six classes."""
     return torch.bincount(labels, minlength=6).double() / len(labels)
 
 
@@ -249,7 +236,6 @@ def divergence(left: Tensor, right: Tensor) -> Tensor:
 
 
 def coefficients(similarity: Tensor, community: str) -> Tensor:
-    """α, row by row."""
     rows = []
     for row in similarity:
         weight = torch.exp(SHARPNESS * row)

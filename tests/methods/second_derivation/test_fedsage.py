@@ -75,7 +75,6 @@ def convolution(adjacency: Tensor, h: Tensor, w: Parameters, name: str) -> Tenso
 
 
 def classify(adjacency: Tensor, x: Tensor, w: Parameters, backbone: str, prefix: str = "") -> Tensor:
-    """Two layers and a linear map."""
     layer = sage if backbone == "graphsage" else convolution
     for index in range(2):
         x = torch.relu(layer(adjacency, x, w, f"{prefix}layers.{index}"))

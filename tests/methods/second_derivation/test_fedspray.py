@@ -56,8 +56,6 @@ DEFAULTS: dict[str, Any] = {
 
 
 class Client:
-    """One client."""
-
     def __init__(
         self,
         part: Part,
@@ -123,19 +121,15 @@ class Client:
         return torch.stack(rows)
 
     def said(self) -> Tensor:
-        """Logits of ŷ, (n, C)."""
         return forward(self.part, self.model, self.backbone)
 
     def embedded(self) -> Tensor:
-        """e, (n, WIDTH)."""
         return functional.relu(linear(self.part["features"], self.encoder, "encoder"))
 
     def projected(self) -> Tensor:
-        """Logits of q, (n, C)."""
         return linear(self.embedded(), self.encoder, "projector")
 
     def classified(self, proxies: Tensor) -> Tensor:
-        """Logits of p, (n, C)."""
         return linear(self.embedded() + proxies, self.encoder, "classifier")
 
 
@@ -190,7 +184,6 @@ class Run:
         meter.compare(numbers(self.clients[0].encoder) + self.proxies * self.class_proxies.numel())
 
     def round(self, here: list[int], next_here: list[int]) -> None:
-        """One round of the loop."""
         for client in here:
             self.clients[client].round(self.class_proxies)
         there = [self.clients[client] for client in here]

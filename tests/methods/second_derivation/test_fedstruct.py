@@ -49,8 +49,6 @@ Blocks = list[list[Tensor]]
 
 @dataclass
 class Plan:
-    """One run."""
-
     features: str = "h2v"
     version: str = "a"
     network: str = "decoupled"
@@ -67,7 +65,6 @@ class Plan:
     schedule: dict[str, Any] = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
-        """The stacked method's options."""
         named = vars(self).items()
         own = {name: value for name, value in named if name not in ("further", "schedule")}
         small = {"structure_width": WIDTH, "feature_hidden": "5", "structure_hidden": "8"}
@@ -193,7 +190,6 @@ class Acquisition:
         return self.kept(total) if plan.pruning and plan.pruning_of == "rows" else self.split(total)
 
     def kept(self, rows: Tensor) -> list[Tensor]:
-        """The p largest entries of whole rows."""
         return self.split(largest_of_rows(rows, self.plan.pruning, self.origin))
 
     def size(self, product: Tensor, asked: int) -> int:
@@ -204,11 +200,9 @@ class Acquisition:
         return entries if self.plan.pruning_of == "rows" else min(whole, entries)
 
     def split(self, rows: Tensor) -> list[Tensor]:
-        """Rows of a matrix in blocks of columns."""
         return list(rows.split([len(mine) for mine in self.nodes], dim=1))
 
     def joined(self, blocks: Blocks) -> Tensor:
-        """A matrix of its blocks."""
         return torch.cat([torch.cat(row, dim=1) for row in blocks])
 
 
@@ -250,11 +244,9 @@ class Loop:
 
     @property
     def sage(self) -> bool:
-        """Whether f and g are GraphSAGE."""
         return self.plan.network == "graphsage"
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Every two different clients."""
         return [(i, j) for i in self.clients for j in self.clients if i != j]
 
     def structure(self, model: Mapping[str, Tensor]) -> Tensor:
@@ -272,7 +264,6 @@ class Loop:
 
     @property
     def has_g(self) -> bool:
-        """Whether there is a g."""
         return self.plan.transform == "mlp"
 
     def structural(self, model: Mapping[str, Tensor], embedded: Tensor) -> Tensor:
@@ -287,7 +278,6 @@ class Loop:
         return self.own_bar[k] @ head(hidden(x, model, "feature"), model, "feature")
 
     def predicted(self) -> Tensor:
-        """z of every node, (n, C)."""
         with torch.no_grad():
             everyone = torch.arange(self.federation.nodes)
             z = self.structural(self.model, self.embedded(self.model, everyone))

@@ -24,14 +24,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean
 from tests.methods.second_derivation.common import Pair
-from tests.methods.second_derivation.rounds import Meter, difference
+from tests.methods.second_derivation.rounds import Meter, cosines, difference
 from tests.methods.second_derivation.served import plain, played
 
 Matrix = list[list[float]]
@@ -142,8 +141,7 @@ class Server:
             found = _nearness([self.norms[i][-self.sequence :] for i in cluster])
             self.norms = [[] for _ in self.clients]
             return found
-        changes = torch.stack([self.change[i] for i in cluster])
-        near: Matrix = functional.cosine_similarity(changes[:, None], changes, dim=2).tolist()
+        near: Matrix = cosines(torch.stack([self.change[i] for i in cluster])).tolist()
         return [[cosine + 1 for cosine in row] for row in near]
 
 
@@ -161,6 +159,11 @@ def compare(
         assert members == {frozenset(cluster) for cluster in server.clusters}
         seen.append(Round(members, server.criterion, now.present, now.receiving))
         meter.count(now)
+    pair.method.finish()
+    sizes = [len(cluster) for cluster in server.clusters]
+    first = next((number for number, each in enumerate(seen, 1) if len(each.clusters) > 1), 0)
+    figures = {"clusters": len(sizes), "largest_cluster": max(sizes), "splits": len(sizes) - 1}
+    assert pair.method.extras == {**figures, "first_split": first}
     # A client of GCFL+ sends one more number, its gradient norm.
     meter.compare(beside=int(server.sequence > 0))
     return seen

@@ -72,7 +72,6 @@ class Loop:
         return max(k for k in range(CLIENTS) if self.first[k] <= node)
 
     def of_clients(self, ends: list[list[int]], joined: list[float]) -> list[Pairs]:
-        """Return all pairs, grouped by client."""
         found: list[Pairs] = [[] for _ in range(CLIENTS)]
         for (u, v), y in zip(ends, joined, strict=True):
             k = self.client_of(u)
@@ -80,7 +79,6 @@ class Loop:
         return found
 
     def fresh(self) -> list[Pairs]:
-        """Draw the pairs of one epoch."""
         drawn = torch.rand((2, len(self.edges)), generator=self.generator, dtype=torch.float64).T.tolist()
         ends = list(self.edges)
         for (edge, _), (r, t) in zip(self.edges, drawn, strict=True):
@@ -96,20 +94,17 @@ class Loop:
         return [(h[u] * h[v]).sum() for u, v, _ in pairs]
 
     def loss(self, k: int, pairs: Pairs) -> Tensor:
-        """Return the loss f_k."""
         scores = self.scores(k, pairs)
         signed = [s if y else -s for s, (_, _, y) in zip(scores, pairs, strict=True)]
         return -torch.stack(signed).sigmoid().log().mean()
 
     def area(self, k: int, pairs: Pairs) -> float:
-        """The client's AUC."""
         scores = [float(s.detach()) for s in self.scores(k, pairs)]
         joined = [s for s, (_, _, y) in zip(scores, pairs, strict=True) if y]
         others = [s for s, (_, _, y) in zip(scores, pairs, strict=True) if not y]
         return sum((s > t) + 0.5 * (s == t) for s in joined for t in others) / (len(joined) * len(others))
 
     def areas(self, pairs: list[Pairs]) -> float:
-        """Return the mean AUC over clients."""
         return sum(self.area(k, pairs[k]) for k in range(CLIENTS)) / CLIENTS
 
     def round(self, number: int) -> None:

@@ -32,7 +32,6 @@ SGD = {"optimiser": "sgd", "learning_rate": 0.3}
 
 
 def representation(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """Return the representation z, (n, width)."""
     z = hidden_of(part, model, backbone)
     if "projection.0.weight" not in model:
         return z
@@ -41,7 +40,6 @@ def representation(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def logits(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """Return the client's logits, (n, C)."""
     z = representation(part, model, backbone)
     # The head of SGC is in its representation.
     return z + model["head.bias"] if backbone == "sgc" else z @ model["head.weight"] + model["head.bias"]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import dgl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,9 +17,6 @@ from fedsub.methods.stacked.propagation import use_kernel
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts
 from tests.methods.rounding import assert_agree
-
-PARTS = ("weight", "sent", "heard", "bias")
-"""Parameters of an attention layer."""
 
 
 def attention(h: Tensor, looped: Tensor, sent: Tensor, heard: Tensor) -> Tensor:
@@ -78,7 +74,6 @@ def plain(part: dict[str, Tensor], weights: Parameters, architecture: Architectu
 
 
 def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """Apply torch's LayerNorm."""
     module = nn.LayerNorm(len(gain))
     return torch.func.functional_call(module, {"weight": gain, "bias": shift}, h)
 
@@ -94,6 +89,7 @@ def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     norm=st.sampled_from(NORMS),
     residual=st.booleans(),
     sparse=st.booleans(),
+    kernel=st.sampled_from(["dgl", "torch"]),
     seed=st.integers(0, 99),
 )
 def test_a_network_and_its_gradient_are_its_formula_at_each_client(
@@ -105,6 +101,7 @@ def test_a_network_and_its_gradient_are_its_formula_at_each_client(
     norm: str,
     residual: bool,
     sparse: bool,
+    kernel: str,
     seed: int,
 ) -> None:
     architecture = Architecture(
@@ -120,6 +117,7 @@ def test_a_network_and_its_gradient_are_its_formula_at_each_client(
         gpr_hops=hops,
     )
     federation, network = small_federation(clients=3, nodes=30, sparse=sparse), make_backbone(architecture)
+    use_kernel(federation.graph, kernel)
     inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
     generator = torch.Generator().manual_seed(seed)
     start = network.initial(federation.width, federation.classes, generator)
@@ -154,39 +152,6 @@ def test_norm_and_residual_start_as_torch_starts_them() -> None:
     assert (start["layers.0.gain"] == 1).all()
     assert (start["layers.0.shift"] == 0).all()
     assert 0.5 / 5**0.5 < float(start["layers.0.residual"].abs().max()) <= 1 / 5**0.5
-
-
-@pytest.mark.parametrize("kernel", ["dgl", "torch"])
-def test_attention_is_that_of_dgls_layer_client_by_client(kernel: str) -> None:
-    federation, heads, width = small_federation(clients=3, nodes=40), 3, 4
-    network = make_backbone(Architecture("gat", (heads * width,), "linear", 0.0, heads=heads))
-    use_kernel(federation.graph, kernel)
-    inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
-    generator = torch.Generator().manual_seed(0)
-    start = network.initial(federation.width, federation.classes, generator)
-    weights = {
-        name: (torch.randn(3, *value.shape, generator=generator) / 2).requires_grad_()
-        for name, value in start.items()
-    }
-    embedding = network.embed_linear(inputs, weights)
-    direction = torch.randn(embedding.shape, generator=generator)
-    found = torch.autograd.grad((embedding * direction).sum(), [weights[f"layers.0.{p}"] for p in PARTS])
-    ends = federation.sizes.cumsum(0)
-    for k, part in enumerate(client_parts(federation)):
-        layer = dgl.nn.GATConv(federation.width, width, heads)
-        with torch.no_grad():
-            layer.fc.weight.copy_(weights["layers.0.weight"][k].T)
-            layer.attn_l.copy_(weights["layers.0.sent"][k])
-            layer.attn_r.copy_(weights["layers.0.heard"][k])
-            layer.bias.copy_(weights["layers.0.bias"][k])
-        source, target = part["adjacency"].T.nonzero(as_tuple=True)
-        graph = dgl.add_self_loop(dgl.graph((source, target), num_nodes=len(part["adjacency"])))
-        out, rows = layer(graph, part["features"]).flatten(1), slice(ends[k] - len(part["labels"]), ends[k])
-        assert_agree(embedding[rows], out)
-        (out * direction[rows]).sum().backward()
-        of_dgl = (layer.fc.weight.grad.T, layer.attn_l.grad[0], layer.attn_r.grad[0], layer.bias.grad)
-        for ours, theirs in zip(found, of_dgl, strict=True):
-            assert_agree(ours[k], theirs)
 
 
 def test_pagerank_drops_entries_of_its_input_and_of_what_it_propagates() -> None:

@@ -19,12 +19,10 @@ from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.propagation import check_kernel
 from tests.methods.federations import make_method, small_federation
 from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device, second_device
-from tests.methods.variants import VARIANTS
+from tests.methods.variants import SHORT
 
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"version": "b", "features": "deg"}}
 """(method, option) → options that this option requires."""
-SHORT = {name: VARIANTS[name][0] for name in ("adafgl", "fedsage+", "fedtad")}
-"""Options that make a run short."""
 
 
 def variants() -> Iterator[tuple[str, dict[str, Any], str]]:

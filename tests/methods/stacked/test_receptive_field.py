@@ -110,7 +110,7 @@ READ_LABELLED = [name for name in registry.names() if registry.find(name).labell
 def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
-    schedule = Schedule(rounds=4, local_epochs=local_epochs, learning_rate=0.01)
+    schedule = Schedule(rounds=2, local_epochs=local_epochs, learning_rate=0.01)
     info = registry.find(kind).info if isinstance(kind, str) else kind.info
     backbone = next(name for name in ("gcn", "graphsage") if name in info.backbones)
     architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.4)

@@ -1,4 +1,4 @@
-"""The pieces of the stacked program: kernels, segments, features, dropout."""
+"""The pieces of the stacked program: kernels, segments, features, dropout, losses, mixtures, starts."""
 
 from unittest.mock import Mock
 
@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets.graph import as_feature_tensor, row_normalised
-from fedsub.methods.compiled import LANES
+from fedsub.methods.compiled import LANES, compile_pass
 from fedsub.methods.stacked import segments as segments_module
 from fedsub.methods.stacked.activation import Dropout, activate
 from fedsub.methods.stacked.features import Features, NormalisedFeatures
 from fedsub.methods.stacked.kernels import NARROW, sparse_product
-from fedsub.methods.stacked.losses import squared_distance
+from fedsub.methods.stacked.losses import cross_entropy, squared_distance
+from fedsub.methods.stacked.mixing import cosine, gram, mix, weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.parameters import glorot, linear_start
 from fedsub.methods.stacked.propagation import propagate, use_kernel, with_self_loops
-from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
+from fedsub.methods.stacked.segments import Segments, padded_product, ranks, segment_product
 from tests.methods.federations import small_dataset, small_federation
 from tests.methods.rounding import assert_agree
 
@@ -307,3 +309,106 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
     # A torch without grouped_mm uses DGL's product.
     assert large.call_count == (3 * len(sizes) if hasattr(functional, "grouped_mm") else 0)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 30),
+    st.integers(1, 9),
+    st.integers(0, 1000),
+    st.floats(0.1, 80),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_cross_entropy_and_its_gradient_are_torchs(rows, classes, seed, spread, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    output = spread * torch.randn(30, classes, generator=generator, dtype=dtype)
+    chosen = torch.randperm(30, generator=generator)[:rows]
+    labels = torch.randint(classes, (rows,), generator=generator)
+    weight = torch.rand(rows, generator=generator, dtype=dtype)
+    output.requires_grad_()
+    loss = cross_entropy(output, chosen, labels, weight)
+    expected = torch.dot(functional.cross_entropy(output[chosen], labels, reduction="none"), weight)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
+    (got,) = torch.autograd.grad(3 * loss, output)
+    (wanted,) = torch.autograd.grad(3 * expected, output)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def stacked(clients: int, seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "weight": torch.randn(clients, 3, 2, generator=generator),
+        "bias": torch.randn(clients, 5, generator=generator),
+    }
+
+
+@settings(max_examples=40)
+@given(clients=st.integers(1, 6), seed=st.integers(0, 99), still=st.sets(st.integers(0, 5)))
+def test_similarities_are_those_of_whole_vectors(clients: int, seed: int, still: set[int]) -> None:
+    parameters = stacked(clients, seed)
+    for value in parameters.values():
+        value[[client for client in still if client < clients]] = 0
+    vectors = torch.cat([value.flatten(1) for value in parameters.values()], dim=1).double()
+    found = gram(parameters.values())
+    torch.testing.assert_close(found, vectors @ vectors.T, atol=1e-5, rtol=1e-5)
+    # For a client that did not move every cosine is 0, as in torch, even that with itself.
+    expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
+    torch.testing.assert_close(cosine(found), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_rounding_makes_no_cosine_above_one() -> None:
+    products = torch.tensor([[1.0, 1 + 1e-7], [1 + 1e-7, 1.0]], dtype=torch.float64)
+    assert cosine(products).tolist() == [[1, 1], [1, 1]]
+    assert cosine(products * torch.tensor([[1.0, -1], [-1, 1]])).tolist() == [[1, -1], [-1, 1]]
+
+
+def test_mixtures_are_sums_over_clients() -> None:
+    parameters, matrix = stacked(4, 0), torch.rand(2, 4, generator=torch.Generator().manual_seed(1))
+    for name, value in mix(matrix, parameters).items():
+        expected = [sum(row[k] * parameters[name][k] for k in range(4)) for row in matrix]
+        torch.testing.assert_close(value, torch.stack([torch.as_tensor(each) for each in expected]))
+        torch.testing.assert_close(weighted_mean(parameters[name], matrix[0]), value[:1])
+
+
+def test_glorots_start_is_torchs() -> None:
+    expected = torch.nn.init.xavier_uniform_(torch.empty(50, 7), generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(glorot((50, 7), torch.Generator().manual_seed(3)), expected)
+
+
+def test_a_linear_layers_start_is_torchs() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        layer = torch.nn.Linear(50, 7)
+    start = linear_start(50, 7, torch.Generator().manual_seed(3))
+    assert start["weight"].shape == (50, 7)
+    torch.testing.assert_close(start["weight"].flatten(), layer.weight.detach().flatten())
+    torch.testing.assert_close(start["bias"], layer.bias.detach())
+
+
+@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any))
+def test_rows_lie_side_by_side_and_come_back(sizes: list[int]) -> None:
+    segments = Segments(torch.tensor(sizes))
+    assert ranks(segments.sizes).tolist() == [rank for size in sizes for rank in range(size)]
+    h = 1 + torch.arange(2.0 * segments.rows).view(-1, 2)
+    batch = segments.pad(h)
+    for client, own in enumerate(h.split(sizes)):
+        assert torch.equal(batch[client, : len(own)], own)
+        assert not batch[client, len(own) :].any()
+    assert torch.equal(batch[:, :, 0] > 0, segments.filled)
+    assert torch.equal(segments.unpad(batch), h)
+
+
+@compile_pass
+def _divide(above: np.ndarray, below: np.ndarray, out: np.ndarray) -> None:
+    """out = above / √below, entry by entry."""
+    for place in range(len(above)):
+        out[place] = above[place] / np.sqrt(below[place])
+
+
+def test_a_pass_divides_as_every_processor_does() -> None:
+    """Estimated quotients would round full registers differently from the remaining entries."""
+    generator = np.random.default_rng(0)
+    above, below = generator.random((2, 1003), dtype=np.float32) + np.float32(0.5)
+    out = np.empty_like(above)
+    _divide(above, below, out)
+    np.testing.assert_array_equal(out, above / np.sqrt(below))

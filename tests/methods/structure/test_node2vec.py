@@ -121,7 +121,6 @@ SETTINGS = Node2VecSettings(
 
 
 def two_cliques() -> sp.csr_matrix:
-    """Two cliques of eight joined by one edge."""
     graph = nx.disjoint_union(nx.complete_graph(8), nx.complete_graph(8))
     graph.add_edge(0, 8)
     return as_matrix(graph)
