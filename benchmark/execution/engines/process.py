@@ -6,12 +6,13 @@ every cell pickles its work anew, with the user's graph (pebble 5.2.3).
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process, resource_tracker
@@ -48,6 +49,7 @@ class ProcessPool:
         """See `Engine.map`."""
         # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
+        timeout = math.inf if self.timeout is None else self.timeout
         team: list[_Worker] = []
         lost: list[Cell] = []
         tried_again: set[str] = set()
@@ -70,7 +72,9 @@ class ProcessPool:
                     team += busy
                     tried_again.add(lost[-1].key)
                     busy[0].give(lost.pop())
-                ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
+                patience = max(0.0, timeout - max(worker.age() for worker in busy))
+                channels = [worker.channel for worker in busy]
+                ready = connection.wait(channels, min(patience, _LONGEST_WAIT))
                 for worker in busy:
                     cell = worker.cell
                     assert cell is not None
@@ -88,19 +92,13 @@ class ProcessPool:
                             lost.append(cell)
                         else:
                             yield answer
-                    elif self.timeout is not None and worker.age() >= self.timeout:
+                    elif worker.age() >= timeout:
                         worker.stop()
                         team.remove(worker)
-                        yield failed(cell, f"it was stopped after {self.timeout:g} s, its --timeout")
+                        yield failed(cell, f"it was stopped after {timeout:g} s, its --timeout")
         finally:
             for worker in team:
                 worker.stop()
-
-    def _patience(self, busy: Sequence[_Worker]) -> float | None:
-        """Return the seconds to wait, at most until the first cell's timeout; None without a timeout."""
-        if self.timeout is None:
-            return None
-        return min(max(0.0, self.timeout - max(worker.age() for worker in busy)), _LONGEST_WAIT)
 
 
 class _Worker:
@@ -112,22 +110,25 @@ class _Worker:
         self.cell: Cell | None = None
         self._begun: float | None = None
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, work), daemon=True)
-        # Starting the tracker later, inside `_interrupts_held`, would unblock interrupts there.
+        # Starting the tracker later would unblock the interrupts that are blocked below.
         resource_tracker.ensure_running()
         # Numerical libraries read these once, when the new process imports them.
         os.environ.update(thread_variables(threads))
-        with _interrupts_held():
+        # Ctrl-C is blocked for the new process, even before it can ignore it. This process gets a pending one
+        # afterwards.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         far_end.close()
 
     def give(self, cell: Cell) -> None:
         self.cell = cell
         self._begun = None
-        try:
+        # A worker may have died idle: its closed channel reads as ready, and `answer` reports the death.
+        with suppress(BrokenPipeError):
             self.channel.send(cell)
-        except BrokenPipeError:
-            # The worker died idle: its closed channel reads as ready, and `answer` reports the death.
-            return
 
     def age(self) -> float:
         """Return the seconds since the cell began; 0 while its process is still starting."""
@@ -192,14 +193,3 @@ def _follow_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C for processes that are started inside, even before they can ignore it. This process gets a
-    pending Ctrl-C afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
