@@ -15,7 +15,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,6 @@ from fedsub.methods.core.state import CheckpointError, State
 
 PLACE = ("cpu", "threads", "gpu")
 """Entries of a stamp that are known only on the machine that runs the cell."""
-_OUTSIDE = ("machine",)
-"""Fields of the environment that no figure depends on."""
 CHECKSUM = hashlib.blake2b().digest_size
 """Bytes of the checksum at the start of a file."""
 
@@ -56,38 +53,26 @@ def forget(results: Path, key: str) -> None:
             each.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Checkpoints:
-    """Folder and interval of checkpoints."""
-
-    results: Path
-    """The results folder; absolute, since a worker may start elsewhere."""
-    every: float
-    """Seconds between two checkpoints of a cell, above 0."""
-
-    def of(self, cell: Cell) -> CellCheckpoint:
-        """Return the checkpoint of a cell that starts now."""
-        return CellCheckpoint(path_of(self.results, cell.key), stamp(cell), self.every)
-
-    def describe(self, cells: Iterable[Cell]) -> Iterator[str]:
-        """Yield a sentence for each cell with a checkpoint: whether it continues from there."""
-        kept = {path.stem for path in path_of(self.results, "").parent.glob("*.pt")}
-        for cell in cells:
-            if cell.key in kept:
-                try:
-                    check(_read(path_of(self.results, cell.key))["stamp"], stamp(cell), PLACE)
-                except CheckpointError as error:
-                    yield f"{cell.title}: its checkpoint cannot be used ({error}); it starts from round 1"
-                else:
-                    yield f"{cell.title}: continues from its checkpoint"
+def describe(results: Path, cells: Iterable[Cell]) -> Iterator[str]:
+    """Yield a sentence for each cell with a checkpoint: whether it continues from there."""
+    kept = {path.stem for path in path_of(results, "").parent.glob("*.pt")}
+    for cell in cells:
+        if cell.key in kept:
+            try:
+                check(_read(path_of(results, cell.key))["stamp"], stamp(cell), PLACE)
+            except CheckpointError as error:
+                yield f"{cell.title}: its checkpoint cannot be used ({error}); it starts from round 1"
+            else:
+                yield f"{cell.title}: continues from its checkpoint"
 
 
 class CellCheckpoint:
-    """The checkpoint of one cell (`methods.core.state.Checkpoint`)."""
+    """The checkpoint of a cell that starts now (`methods.core.state.Checkpoint`)."""
 
-    def __init__(self, path: Path, made_by: Mapping[str, Any], every: float) -> None:
-        """`made_by` is the cell's stamp; `every` as in `Checkpoints`."""
-        self._path, self._stamp, self._every = path, dict(made_by), every
+    def __init__(self, results: Path, every: float, cell: Cell) -> None:
+        """`results` is absolute, since a worker may start elsewhere. `every`, above 0: seconds between two
+        checkpoints."""
+        self._path, self._stamp, self._every = path_of(results, cell.key), stamp(cell), every
         self._due = time.monotonic() + every
         self._is_tried = self._has_warned = False
 
@@ -123,7 +108,9 @@ class CellCheckpoint:
 
 def stamp(cell: Cell) -> dict[str, Any]:
     """Return what a record depends on: cell, metrics, code, versions, processor, threads, device."""
-    known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
+    known = environment(cell.kernel, cell.device)
+    # No figure depends on it.
+    del known["machine"]
     if user_object(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
         known["plug-in"] = code
     own = {"cell": cell.key, "metrics": ", ".join(cell.further_metrics), "code": digest_of_sources(".py")}
@@ -172,12 +159,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not {"stamp", "state"} <= found.keys():
         raise CheckpointError("it is not a checkpoint")
     return found
-
-
-@cache
-def _environment(kernel: str, device: str) -> tuple[tuple[str, Any], ...]:
-    try:
-        return tuple(environment(kernel, device).items())
-    except (UserError, RuntimeError, AssertionError):
-        # The run itself reports what is wrong with the device.
-        return ()

@@ -1,22 +1,20 @@
-"""Progress of a run: a bar with an estimate on a terminal, otherwise one line per cell."""
+"""Progress of a run, with an estimate: a bar on a terminal, otherwise one line per cell."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedsub.benchmark.execution.callbacks.base import Round
-from fedsub.benchmark.records.record import FAILED, Record
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.spec.cell import Cell
 
 WIDTH = 400
@@ -34,8 +32,8 @@ class GridProgress:
     def __init__(self, expected: Mapping[str, float], console: Console) -> None:
         """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far."""
         self._expected = expected
-        self._done = 0
-        self._weight_left = self._weight = sum(expected.values())
+        self._done, self._spent = 0, 0.0
+        """Number and weight of the finished cells."""
         self._running: dict[str, float] = {}
         """Key of a running cell → weight of its finished rounds."""
         self._started = time.monotonic()
@@ -50,7 +48,7 @@ class GridProgress:
             TimeRemainingColumn(),
         )
         self._bar = Progress(*columns, console=console, transient=True, speed_estimate_period=1e6)
-        self._task = self._bar.add_task("cells", cells=len(expected), done=0, total=self._weight)
+        self._task = self._bar.add_task("cells", cells=len(expected), done=0, total=sum(expected.values()))
 
     @property
     def is_seen(self) -> bool:
@@ -71,25 +69,53 @@ class GridProgress:
         self._show()
 
     def _show(self) -> None:
-        # `tuple` copies, because another thread reports rounds.
-        spent = self._weight - self._weight_left + sum(tuple(self._running.values()))
+        spent = self._spent + sum(self._running.values())
         self._bar.update(self._task, completed=spent, done=self._done)
 
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
         self._running.pop(record.key, None)
-        self._weight_left -= self._expected[record.key]
-        spent = self._weight - self._weight_left
+        self._spent += self._expected[record.key]
         self._show()
-        elapsed = time.monotonic() - self._started
-        left = elapsed / max(spent, 1e-9) * max(self._weight_left, 0.0)
+        elapsed, weight_left = time.monotonic() - self._started, sum(self._expected.values()) - self._spent
+        left = elapsed / max(self._spent, 1e-9) * max(weight_left, 0.0)
         summary = _summary(record)
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
         elif not self._console.is_terminal:
             line = f"[{self._done}/{len(self._expected)}] {summary} (about {duration(left)} left)"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def expected_seconds(cells: Sequence[Cell], records: Records) -> dict[str, float]:
+    """Return key → core-seconds that a cell is expected to take: its local epochs times the median seconds of
+    one, set-up and evaluation included.
+
+    The median is over the successes of its method on its graph, else of all methods on its graph, else on the
+    graphs of all cells. Without any, and for a single cell, an epoch counts as a second.
+    """
+
+    def groups(cell: Cell) -> tuple[tuple[str, ...], ...]:
+        """Return groups of similar cells, the most similar first."""
+        return (cell.dataset.text, cell.method), (cell.dataset.text,), ()
+
+    def epochs(cell: Cell) -> int:
+        return cell.schedule.rounds * cell.schedule.local_epochs
+
+    of_one: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    # Reading the records takes long, and the weight of a single cell has no effect.
+    for each in {graph_of(cell): cell for cell in cells}.values() if len(cells) > 1 else ():
+        for record in records.of_graph(each):
+            if record.status == OK:
+                seconds = sum(record.core_seconds.values()) / epochs(record.cell)
+                for group in groups(record.cell):
+                    of_one[group].append(seconds)
+    median = {group: statistics.median(found) for group, found in of_one.items()}
+    return {
+        cell.key: epochs(cell) * next((median[each] for each in groups(cell) if each in median), 1.0)
+        for cell in cells
+    }
 
 
 def counted(cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell]) -> str:

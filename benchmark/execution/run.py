@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
 
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.execution.progress import counted
 from fedsub.benchmark.execution.queue import Wanted
-from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec.catalog import remembering
@@ -21,9 +18,6 @@ from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import UserObjects, user_objects
-
-if TYPE_CHECKING:
-    from fedsub.benchmark.execution.artifacts import Saving
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,7 @@ def execute(
                 plan = make_plan(request, digests)
         records = Records(request.results)
         waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
-        ready, missing = _available(request, waiting)
+        ready, missing = keep_available(waiting, download=not request.all)
         if missing and not ready and len(waiting) == len(plan.cells):
             raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
         for skip in (*plan.skipped, *missing):
@@ -85,20 +79,11 @@ def execute(
         failures: Sequence[Record] = ()
         try:
             if chosen:
-                from fedsub.benchmark.execution.availability import users_graphs
                 from fedsub.benchmark.execution.scheduler import run_cells
 
-                for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
-                    if device != "cpu":
-                        inform(describe_device(device, kernel))
-                for line in users_graphs(chosen):
-                    inform(line)
-                work = work or _runner(request)
-                if request.save:
-                    work = partial(cast(Any, work), save=_saving(request))
-                if objects:
-                    work = WithObjects(objects, work)
-                failures = run_cells(request, chosen, records, work, callbacks, until, quiet, wanted)
+                failures = run_cells(
+                    request, chosen, records, work, objects or {}, callbacks, until, inform, quiet, wanted
+                )
         finally:
             records.refresh()
             after(plan, records)
@@ -110,70 +95,36 @@ def execute(
 # Modules that need torch are imported only to run a cell, so that a finished table is shown without torch.
 
 
-def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[Skip]]:
-    """Return the cells with an available graph, and the missing graphs."""
-    if not waiting:
+def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], list[Skip]]:
+    """Return the cells whose graph is available or, with `download`, was fetched, and the missing graphs with
+    reasons."""
+    if not cells:
         return [], []
-    from fedsub.benchmark.execution.availability import keep_available
+    from fedsub.datasets import registry as graphs
 
-    return keep_available(waiting, download=not request.all)
-
-
-def _runner(request: Request) -> RunCell:
-    """Return the function that runs one cell for this request."""
-    from fedsub.benchmark.execution.runner import attempt, debugged
-
-    if request.engine == "flower":
-        from fedsub.benchmark.execution.flower.work import federated
-
-        return federated
-
-    work = debugged if request.pdb else attempt
-    if not request.checkpoint:
-        return work
-    from fedsub.benchmark.execution.checkpoints import Checkpoints
-
-    checkpoints = Checkpoints(request.results.resolve(), request.checkpoint)
-    return partial(cast(Any, work), checkpoints=checkpoints)
-
-
-def _saving(request: Request) -> Saving:
-    """Return what saves the requested files."""
-    from fedsub.benchmark.execution.artifacts import Saving
-
-    return Saving(request.results.resolve(), request.save)
+    reasons: dict[str, str] = {}
+    for dataset in dict.fromkeys(cell.dataset.text for cell in cells):
+        if graphs.is_available(dataset):
+            continue
+        if not download:
+            reasons[dataset] = f"its data is missing: {graphs.how_to_get(dataset)}"
+            continue
+        try:
+            # Fetched before workers start: they would all fetch the same file.
+            graphs.load(dataset)
+        except UserError as error:
+            reasons[dataset] = str(error)
+    ready = [cell for cell in cells if cell.dataset.text not in reasons]
+    return ready, [Skip(dataset, reason) for dataset, reason in reasons.items()]
 
 
 def _warn_unsaved(request: Request, plan: Plan, records: Records, warn: Callable[[str], None]) -> None:
     """Report files requested by `save` that no run of this request will write."""
     if request.save and not request.rerun:
-        saving = _saving(request)
+        from fedsub.benchmark.execution.artifacts import Saving
+
+        saving = Saving(request.results, request.save)
         known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
         if count := sum(record.status == OK and saving.lacks(record) for record in known):
             kinds = ", ".join(saving.kinds)
             warn(f"{count} finished cell{'s' * (count != 1)} lack files of {kinds}: make them with --rerun")
-
-
-@dataclass(frozen=True)
-class WithObjects:
-    """Runs one cell in another process, with the objects that the program passed."""
-
-    objects: UserObjects
-    work: Callable[..., Record]
-
-    def __call__(self, cell: Cell, **beside: Any) -> Record:
-        """Return the cell's record."""
-        with user_objects(self.objects):
-            return self.work(cell, **beside)
-
-    def __reduce__(self) -> tuple[Callable[..., WithObjects], tuple[Any, ...]]:
-        import cloudpickle
-
-        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.work)
-
-
-def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
-    import cloudpickle
-
-    # Unpickling is safe: the bytes come from the process that started this one.
-    return WithObjects(cloudpickle.loads(objects), work)

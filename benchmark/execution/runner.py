@@ -7,8 +7,10 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -17,11 +19,10 @@ import torch
 
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
-from fedsub.benchmark.execution.checkpoints import Checkpoints
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
-from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
+from fedsub.benchmark.spec.custom import check_unchanged, paths_of, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
@@ -35,7 +36,6 @@ from fedsub.datasets.graph import (
     standardised,
     weakened,
 )
-from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.partition.statistics import describe as describe_partition
@@ -45,11 +45,9 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.state import CheckpointError, seed_draws
+from fedsub.methods.core.state import Checkpoint, CheckpointError, seed_draws
 from fedsub.methods.core.training import Outcome, train
-from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
@@ -65,8 +63,8 @@ class Hooks(TypedDict, total=False):
     """Called after every round."""
     save: Saving
     """Writes files of the trained method."""
-    checkpoints: Checkpoints | None
-    """Checkpoints to write and to continue from."""
+    checkpoint: Callable[[Cell], Checkpoint]
+    """Makes the checkpoint to write and to continue from."""
 
 
 def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
@@ -88,16 +86,8 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
 def _warm_up() -> None:
     """Trigger torch's late imports and kernel compilation once per process, before any cell is timed."""
     keep_freed_memory()
-    tiny = Cell(
-        protocol="",
-        dataset=Spec("community[nodes=60,communities=6]"),
-        partition=Spec("metis"),
-        clients=2,
-        method="fedavg",
-        seed=0,
-        architecture=Architecture(hidden=(64, 64)),
-        schedule=Schedule(rounds=2),
-    )
+    few = {"protocol": "", "clients": 2, "method": "fedavg", "seed": 0, "hidden": [64, 64], "rounds": 2}
+    tiny = Cell.from_dict({**few, "dataset": "community[nodes=60,communities=6]", "partition": "metis"})
     _run(tiny)
 
 
@@ -123,79 +113,65 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     )
     make_method = partial(registry.create, cell.method, dict(cell.options), setting)
     method = make_method()
-    checkpoints = hooks.get("checkpoints")
-    checkpoint = None if checkpoints is None else checkpoints.of(cell)
+    callbacks = hooks.get("callbacks", ())
+    checkpoint = hooks["checkpoint"](cell) if "checkpoint" in hooks else None
     setup, worked = time.perf_counter() - started, time.process_time() - processor
     check_unchanged(cell)
-    on_round = _calling(cell, hooks.get("callbacks", ()))
+
+    def on_round(done: rounds.RoundDone) -> None:
+        for callback in callbacks:
+            callback(Round(cell=cell, **vars(done)))
+
     try:
-        outcome = train(method, on_round, checkpoint)
+        outcome = train(method, on_round if callbacks else None, checkpoint)
     except CheckpointError as error:
         warnings.warn(f"{error}; the cell starts from round 1", stacklevel=2)
         method, outcome = make_method(), None
     if outcome is None:
-        outcome = train(method, on_round, checkpoint)
-    extras: dict[str, Any] = names_in(partition)
+        outcome = train(method, on_round if callbacks else None, checkpoint)
+    extras: dict[str, Any] = {}
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
-    return record_of(
-        cell, outcome, dataset, statistics, setup, share, method.info.privacy_of(method.options), extras
-    )
+    return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), extras)
 
 
 def record_of(
     cell: Cell,
     outcome: Outcome,
     dataset: Dataset,
+    partition: Partition,
     statistics: Mapping[str, Any],
     setup: float,
     share: float | None,
-    privacy: str,
     extras: Mapping[str, Any],
 ) -> Record:
     """Make the record of a run; `setup`: seconds before the outcome's own, `share`: `Result.core_share`."""
-    scores: list[float | None] = [round(100 * score, 4) for score in outcome.test_by_client]
-    reported = dict(outcome.extras)
-    by_round = reported.pop("by_round", {})
+    chosen, own = dict(cell.options), dict(outcome.extras)
+    options = registry.make_options(cell.method, chosen)
+    by_round = own.pop("by_round", {})
+    metrics = {**outcome.metrics, **_over_clients(outcome)}
+    names = {"client_names": list(partition.names)} if partition.names else {}
     result = Result(
-        metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
+        metrics={name: float(value) * 100 for name, value in metrics.items()},
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
         # Only over `seconds`: callbacks, checkpoints and saved files may wait for other things.
-        core_share=None if share is None else round(share, 3),
+        core_share=share,
         selected_round=outcome.selected_round,
         peak_memory_mb=peak_memory_mb(),
         bytes=dict(outcome.bytes),
-        default_options=_options_at_default(cell),
+        default_options={name: each for name, each in asdict(options).items() if name not in chosen},
         note=dataset.note,
-        privacy=privacy,
+        privacy=registry.describe(cell.method).privacy_of(options),
         partition_statistics=dict(statistics),
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         by_round=by_round,
-        by_client={"test": scores},
-        extras={**reported, **extras},
+        by_client={"test": [round(100 * score, 4) for score in outcome.test_by_client]},
+        extras={**own, **names, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
-
-
-def names_in(partition: Partition) -> dict[str, list[str]]:
-    """Return the extra `client_names` of a record; empty if the clients have no names."""
-    return {"client_names": list(partition.names)} if partition.names else {}
-
-
-def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.RoundDone], None] | None:
-    """Return the training loop's callback after every round; None without callbacks."""
-    if not callbacks:
-        return None
-
-    def call(done: rounds.RoundDone) -> None:
-        each = Round.of(cell, done)
-        for callback in callbacks:
-            callback(each)
-
-    return call
 
 
 def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpack[Hooks]) -> Record:
@@ -271,7 +247,14 @@ def prepare(cell: Cell) -> Dataset:
         dataset = standardised(dataset)
     if not own:
         return dataset
-    parts = (in_words(whole), whole.note, *_changes(whole, dataset, cell))
+    parts = [in_words(whole), whole.note]
+    if lost := whole.nodes - dataset.nodes:
+        parts.append(
+            f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
+            "(largest_component=false keeps them)"
+        )
+    if cell.feature_transform == "row-normalised":
+        parts.append("rows of features are divided by their sums (features=raw keeps them)")
     return replace(dataset, note="; ".join(filter(None, parts)))
 
 
@@ -280,15 +263,14 @@ def is_own(cell: Cell) -> bool:
     return cell.dataset.name not in REGISTRY and cell.dataset.name not in GENERATORS
 
 
-def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
-    """Yield notes on what preparation changed in a user's graph."""
-    if lost := whole.nodes - dataset.nodes:
-        yield (
-            f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
-            "(largest_component=false keeps them)"
-        )
-    if cell.feature_transform == "row-normalised":
-        yield "rows of features are divided by their sums (features=raw keeps them)"
+def users_graphs(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a line on each user's graph among the cells: what was read, and how it is prepared."""
+    prepared = attrgetter("dataset", "largest_component", "binarise", "feature_transform")
+    own = {(prepared(cell), paths_of(cell).get("dataset")): cell for cell in cells if is_own(cell)}
+    for cell in own.values():
+        # A graph that cannot be read is reported by its failing cells.
+        with suppress(UserError), user_objects(user_objects_of(cell)):
+            yield f"{cell.dataset}: {prepare(cell).note}"
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
@@ -300,16 +282,6 @@ def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
     split = make_split(dataset, partition, cell.split, cell.drawn_with)
     return dataset, partition, federate(dataset, partition, split)
-
-
-def _options_at_default(cell: Cell) -> dict[str, Any]:
-    chosen = dict(cell.options)
-    every = asdict(registry.make_options(cell.method, chosen))
-    return {name: value for name, value in every.items() if name not in chosen}
-
-
-def _percent(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: float(value) * 100 for name, value in metrics.items()}
 
 
 def _over_clients(outcome: Outcome) -> dict[str, float]:

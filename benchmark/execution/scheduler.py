@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from fedsub.benchmark.execution.callbacks.base import Callback
-from fedsub.benchmark.execution.callbacks.relay import relayed
-from fedsub.benchmark.execution.checkpoints import Checkpoints, forget
-from fedsub.benchmark.execution.engines import (
-    Engine,
-    InProcess,
-    ProcessPool,
-    RunCell,
-    SlurmEngine,
-    create_engine,
-)
-from fedsub.benchmark.execution.estimate import expected_seconds
+import cloudpickle
+
+from fedsub.benchmark.execution import checkpoints
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.callbacks.base import Callback, FromWorkers
+from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
+from fedsub.benchmark.execution.engines.process import to_pool
+from fedsub.benchmark.execution.flower.loopback import federated
 from fedsub.benchmark.execution.leases import Leased, Leases, holder
 from fedsub.benchmark.execution.logs import Logged, keep_failure
-from fedsub.benchmark.execution.progress import GridProgress, console_for
+from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
 from fedsub.benchmark.execution.queue import Queue, Wanted
-from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, failed, users_graphs
+from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.search import kept
@@ -32,83 +30,94 @@ from fedsub.benchmark.records.store import StoreError, keep_elsewhere
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import UserObjects, user_objects
 
 
 def run_cells(
     request: Request,
     cells: Sequence[Cell],
     records: Records,
-    work: RunCell,
+    work: RunCell | None,
+    objects: UserObjects,
     callbacks: Sequence[Callback],
     until: float,
+    inform: Callable[[str], None],
     quiet: bool,
     wanted: Wanted | None,
 ) -> list[Record]:
     """Run the cells and store their records; returns the records of those that failed.
 
-    No cell begins after the time `until`, of `time.monotonic`. `callbacks` are called after every round in
-    this process; `quiet` shows no progress; `wanted` as in `Queue`.
+    The arguments are those of `execute`. `callbacks` are called after every round in this process.
     """
-    failures: list[Record] = []
-    engine = create_engine(request, len(cells), records.peak_memory)
-    if request.checkpoint and request.engine != "flower":
-        for sentence in Checkpoints(request.results, request.checkpoint).describe(cells):
+    for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in cells):
+        if device != "cpu":
+            inform(describe_device(device, kernel))
+    for line in users_graphs(cells):
+        inform(line)
+    engine, is_flower = create_engine(request, len(cells), records.peak_memory), request.engine == "flower"
+    is_here, results = isinstance(engine, InProcess), request.results.resolve()
+    hooks: Hooks = {}
+    if request.save:
+        hooks["save"] = Saving(results, request.save)
+    if request.checkpoint and not is_flower:
+        for sentence in checkpoints.describe(results, cells):
             print(sentence, file=sys.stderr)
+        if work is None:
+            hooks["checkpoint"] = partial(checkpoints.CellCheckpoint, results, request.checkpoint)
     console = console_for(sys.stderr.isatty(), stderr=True)
     console.quiet = quiet
+    failures: list[Record] = []
     with (
         Leases(request.results) as leases,
         GridProgress(expected_seconds(cells, records), console) as progress,
-        _with_callbacks(request, engine, cells, callbacks, progress, work) as reporting,
     ):
-        if not isinstance(engine, InProcess):
-            reporting = Logged(reporting, request.results.resolve())
+        # A federation's rounds are over when its processes end.
+        tells = isinstance(engine, (InProcess, ProcessPool)) and not is_flower and progress.is_seen
+        told = FromWorkers([*callbacks, *([progress.round] if tells else [])])
+        if told.callbacks and is_here:
+            hooks["callbacks"] = told.callbacks
+        elif told.callbacks and isinstance(engine, ProcessPool):
+            engine, hooks["callbacks"] = replace(engine, on_round=told), [to_pool]
+        run: Any = work or (federated if is_flower else debugged if request.pdb else attempt)
+        run = partial(run, **hooks)
+        if not is_here:
+            run = Logged(WithObjects(objects, run) if objects else run, results)
         if isinstance(engine, SlurmEngine):
-            reporting = Leased(reporting, request.results.resolve(), holder())
+            run = Leased(run, results, holder())
         queue = Queue(cells, records, leases, request.rerun, until, wanted)
-        with closing(run_queue(engine, reporting, queue, leases, records, request)) as made:
-            for record in made:
-                progress.finished(record)
-                if record.status == FAILED:
-                    failures.append(record)
-                    if isinstance(engine, InProcess):
-                        keep_failure(request.results.resolve(), record)
+        while queue.is_open():
+            with closing(engine.map(run, queue, failed)) as done:
+                for made in done:
+                    record = keep(records, made, request)
+                    leases.give_back(made.key)
+                    progress.finished(record)
+                    if record.status == FAILED:
+                        failures.append(record)
+                        if is_here:
+                            keep_failure(results, record)
+    if told.raised:
+        raise told.raised
     return failures
 
 
-def run_queue(
-    engine: Engine, work: RunCell, queue: Queue, leases: Leases, records: Records, request: Request
-) -> Generator[Record]:
-    """Run the queue's cells, store their records and give their leases back; yields each cell's valid record.
-    Closing the generator stops the engine."""
-    while queue.is_open():
-        with closing(engine.map(work, queue, failed)) as made_now:
-            for made in made_now:
-                record = keep(records, made, request)
-                leases.give_back(made.key)
-                yield record
+@dataclass(frozen=True)
+class WithObjects:
+    """Runs cells in other processes, with the objects that a program passed."""
 
+    objects: UserObjects
+    work: RunCell
 
-@contextmanager
-def _with_callbacks(
-    request: Request,
-    engine: Engine,
-    cells: Sequence[Cell],
-    callbacks: Sequence[Callback],
-    progress: GridProgress,
-    work: RunCell,
-) -> Iterator[RunCell]:
-    """Wrap the work so that it calls callbacks and the progress bar after every round."""
-    # A federation's rounds are over when its processes end.
-    tells = isinstance(engine, (InProcess, ProcessPool)) and request.engine != "flower"
-    called = [*callbacks, *([progress.round] if tells and progress.is_seen else [])]
-    if not called:
-        yield work
-    elif isinstance(engine, InProcess):
-        yield partial(cast(Any, work), callbacks=called)
-    else:
-        with relayed(cells, called) as sender:
-            yield partial(cast(Any, work), callbacks=[sender])
+    def __call__(self, cell: Cell) -> Record:
+        """Return the cell's record."""
+        with user_objects(self.objects):
+            return self.work(cell)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"objects": cloudpickle.dumps(dict(self.objects)), "work": self.work}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Unpickling is safe: the bytes come from the process that started this one.
+        vars(self).update(state, objects=cloudpickle.loads(state["objects"]))
 
 
 def keep(records: Records, record: Record, request: Request) -> Record:
@@ -130,5 +139,5 @@ def keep(records: Records, record: Record, request: Request) -> Record:
             return record
         return keep(records, failed(record.cell, f"its record cannot be stored: {error}"), request)
     if record.status == OK:
-        forget(request.results, record.key)
+        checkpoints.forget(request.results, record.key)
     return record

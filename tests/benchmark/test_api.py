@@ -101,7 +101,7 @@ def test_what_is_on_record_needs_no_graph(
     one: dict[str, Any] = {"dataset": "cora", "method": "fedavg", "results": tmp_path, **SMALL}
     (record,) = run(**one)
     monkeypatch.setattr(
-        "fedsub.benchmark.execution.availability.keep_available",
+        "fedsub.benchmark.execution.run.keep_available",
         lambda cells, download: ([], [Skip("cora", "gone")] * len(cells)),
     )
     monkeypatch.setattr(Records, "append", lambda *arguments: pytest.fail("nothing is written"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
 from fedsub.methods.core import rounds
 
 
@@ -14,11 +15,6 @@ class Round(rounds.RoundDone):
     """The state of a cell after one of its rounds."""
 
     cell: Cell
-
-    @classmethod
-    def of(cls, cell: Cell, done: rounds.RoundDone) -> Round:
-        """Return a round of the training loop with its cell."""
-        return cls(cell=cell, **{item.name: getattr(done, item.name) for item in fields(done)})
 
     @property
     def figures(self) -> dict[str, float]:
@@ -33,3 +29,24 @@ class Stop(Exception):
 
 Callback = Callable[[Round], None]
 """Function called after every round. `Stop` ends the cell as stopped, any other exception as failed."""
+
+
+@dataclass
+class FromWorkers:
+    """Calls callbacks with the rounds of worker processes, until one raises an exception."""
+
+    callbacks: Sequence[Callback]
+    raised: Exception | None = None
+    """The exception, for the end of the run."""
+
+    def __call__(self, done: Round) -> None:
+        """Call the callbacks with one round."""
+        if self.raised is not None:
+            return
+        try:
+            for callback in self.callbacks:
+                callback(done)
+        except Stop:
+            self.raised = UserError("a callback can stop only cells of this process: set workers=1")
+        except Exception as error:
+            self.raised = error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedsub.benchmark.execution.callbacks.base import Round
 from fedsub.datasets.extras import needed
@@ -16,11 +17,17 @@ def _needed(module: str) -> Any:
     return needed(module, module, "this callback", "leave the callback out")
 
 
+class _Run(NamedTuple):
+    write: Callable[[Round], object]
+    end: Callable[[bool], object]
+    """Its argument is whether the cell has failed."""
+
+
 @dataclass
 class CellLogger:
     """Writes the rounds of each cell into a separate run, which ends with the cell's last round."""
 
-    _open: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _open: dict[str, _Run] = field(default_factory=dict, init=False, repr=False)
     """Key of a cell that has not ended → its run."""
 
     def __call__(self, done: Round) -> None:
@@ -28,22 +35,16 @@ class CellLogger:
         key = done.cell.key
         if key not in self._open:
             self._open[key] = self._begin(done)
-        self._write(self._open[key], done)
+        self._open[key].write(done)
         if done.round == done.rounds:
-            self._end(self._open.pop(key), has_failed=False)
+            self._open.pop(key).end(False)
 
     def close(self) -> None:
         """End the runs of failed cells."""
         while self._open:
-            self._end(self._open.popitem()[1], has_failed=True)
+            self._open.popitem()[1].end(True)
 
-    def _begin(self, done: Round) -> Any:
-        raise NotImplementedError
-
-    def _write(self, run: Any, done: Round) -> None:
-        raise NotImplementedError
-
-    def _end(self, run: Any, has_failed: bool) -> None:
+    def _begin(self, done: Round) -> _Run:
         raise NotImplementedError
 
 
@@ -53,19 +54,17 @@ class TensorBoard(CellLogger):
 
     folder: str | Path = "tensorboard"
 
-    def _begin(self, done: Round) -> Any:
+    def _begin(self, done: Round) -> _Run:
         _needed("tensorboard")
         writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
         run = writer(str(Path(self.folder) / done.cell.key))
         run.add_text("cell", done.cell.title)
-        return run
 
-    def _write(self, run: Any, done: Round) -> None:
-        for name, value in done.figures.items():
-            run.add_scalar(name, value, done.round)
+        def write(done: Round) -> None:
+            for name, value in done.figures.items():
+                run.add_scalar(name, value, done.round)
 
-    def _end(self, run: Any, has_failed: bool) -> None:
-        run.close()
+        return _Run(write, lambda has_failed: run.close())
 
 
 @dataclass
@@ -76,20 +75,18 @@ class WandB(CellLogger):
     mode: str = "online"
     """`online`, `offline` or `disabled`."""
 
-    def _begin(self, done: Round) -> Any:
-        return _needed("wandb").init(
+    def _begin(self, done: Round) -> _Run:
+        run = _needed("wandb").init(
             project=self.project,
             name=done.cell.title,
             config=done.cell.to_dict(),
             mode=self.mode,
             reinit="create_new",
         )
-
-    def _write(self, run: Any, done: Round) -> None:
-        run.log(done.figures, step=done.round)
-
-    def _end(self, run: Any, has_failed: bool) -> None:
-        run.finish(exit_code=int(has_failed))
+        return _Run(
+            lambda done: run.log(done.figures, step=done.round),
+            lambda has_failed: run.finish(exit_code=int(has_failed)),
+        )
 
 
 @dataclass
@@ -100,24 +97,18 @@ class MLflow(CellLogger):
     uri: str | None = None
     """Address of the tracking server or folder; None for MLflow's own setting."""
 
-    def _client(self) -> Any:
-        return _needed("mlflow").MlflowClient(tracking_uri=self.uri)
-
-    def _begin(self, done: Round) -> Any:
-        client = self._client()
+    def _begin(self, done: Round) -> _Run:
+        client = _needed("mlflow").MlflowClient(tracking_uri=self.uri)
+        entities = importlib.import_module("mlflow.entities")
         found = client.get_experiment_by_name(self.experiment)
         place = found.experiment_id if found else client.create_experiment(self.experiment)
         run = client.create_run(place, run_name=done.cell.title).info.run_id
-        entities = importlib.import_module("mlflow.entities")
         chosen = [entities.Param(name, str(value)) for name, value in done.cell.to_dict().items()]
         client.log_batch(run, params=chosen)
-        return run
 
-    def _write(self, run: Any, done: Round) -> None:
-        entities = importlib.import_module("mlflow.entities")
-        now = int(1000 * time.time())
-        reached = [entities.Metric(name, value, now, done.round) for name, value in done.figures.items()]
-        self._client().log_batch(run, metrics=reached)
+        def write(done: Round) -> None:
+            now, figures = int(1000 * time.time()), done.figures.items()
+            reached = [entities.Metric(name, value, now, done.round) for name, value in figures]
+            client.log_batch(run, metrics=reached)
 
-    def _end(self, run: Any, has_failed: bool) -> None:
-        self._client().set_terminated(run, "FAILED" if has_failed else "FINISHED")
+        return _Run(write, lambda failed: client.set_terminated(run, "FAILED" if failed else "FINISHED"))

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from fedsub.benchmark.execution.engines.base import Engine, MakeFailure, Memory, RunCell, unknown_memory
-from fedsub.benchmark.execution.engines.in_process import InProcess
+from fedsub.benchmark.execution.engines.base import Engine, InProcess, Memory, RunCell, unknown_memory
 from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.execution.engines.ray import RayEngine
 from fedsub.benchmark.execution.engines.slurm import SlurmEngine, read_config
 from fedsub.benchmark.spec.request import Request
 
-__all__ = [
-    "Engine",
-    "InProcess",
-    "MakeFailure",
-    "Memory",
-    "ProcessPool",
-    "RayEngine",
-    "RunCell",
-    "SlurmEngine",
-    "create_engine",
-]
+__all__ = ["Engine", "InProcess", "ProcessPool", "RayEngine", "RunCell", "SlurmEngine", "create_engine"]
 
 
 def create_engine(request: Request, cells: int, memory: Memory = unknown_memory) -> Engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from fedsub.benchmark.records.record import Record
@@ -15,7 +16,9 @@ Memory = Callable[[Cell], float]
 """Expected memory of a cell in MiB; 0 if unknown."""
 SPARE = 1.25
 """Factor of the expected memory in requests to a cluster."""
-_OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:")
+KILLED = "the worker process was killed"
+"""Begins the error of a cell whose process was killed, as the kernel does when memory runs out."""
+_OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:", KILLED)
 
 
 def unknown_memory(cell: Cell) -> float:
@@ -39,3 +42,18 @@ class Engine(Protocol):
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """Yield one record per cell, taken only when it can start; closing the generator stops all."""
         ...
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Runs cells one after another in this process. A crash ends the run; finished cells are kept."""
+
+    threads: int = 1
+
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
+        """See `Engine.map`."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        for cell in cells:
+            yield work(cell)

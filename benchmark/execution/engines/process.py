@@ -6,19 +6,21 @@ every cell pickles its work anew, with the user's graph (pebble 5.2.3).
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, lacked_memory
+from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.engines.base import KILLED, MakeFailure, RunCell, lacked_memory
 from fedsub.benchmark.machine import thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
@@ -38,11 +40,16 @@ class ProcessPool:
     threads: int = 1
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
+    retries: bool = True
+    """Whether lost cells are retried."""
+    on_round: Callback = field(default=lambda done: None, compare=False)
+    """Called in this process with the rounds for which the work calls `to_pool`."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`."""
         # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
+        timeout = math.inf if self.timeout is None else self.timeout
         team: list[_Worker] = []
         lost: list[Cell] = []
         tried_again: set[str] = set()
@@ -65,67 +72,33 @@ class ProcessPool:
                     team += busy
                     tried_again.add(lost[-1].key)
                     busy[0].give(lost.pop())
-                ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
+                patience = max(0.0, timeout - max(worker.age() for worker in busy))
+                channels = [worker.channel for worker in busy]
+                ready = connection.wait(channels, min(patience, _LONGEST_WAIT))
                 for worker in busy:
                     cell = worker.cell
                     assert cell is not None
+                    answer: Record | Round | None = None
                     if worker.channel in ready:
                         try:
-                            record = worker.answer()
-                            may_recover = record is not None and lacked_memory(record)
+                            answer = worker.answer()
                         except (EOFError, OSError):
                             team.remove(worker)
-                            may_recover = worker.was_killed()
-                            # This record is dropped after a first kill, because the cell is retried.
-                            record = failed(cell, worker.why_gone(" twice, also without other cells"))
-                        if may_recover and cell.key not in tried_again:
+                            answer = failed(cell, worker.why_gone(cell.key in tried_again))
+                    if isinstance(answer, Round):
+                        self.on_round(answer)
+                    if isinstance(answer, Record):
+                        if self.retries and lacked_memory(answer) and cell.key not in tried_again:
                             lost.append(cell)
-                        elif record is not None:
-                            yield record
-                    elif self.timeout is not None and worker.age() >= self.timeout:
+                        else:
+                            yield answer
+                    elif worker.age() >= timeout:
                         worker.stop()
                         team.remove(worker)
-                        yield failed(cell, overtime(self.timeout))
+                        yield failed(cell, f"it was stopped after {timeout:g} s, its --timeout")
         finally:
             for worker in team:
                 worker.stop()
-
-    def _patience(self, busy: Sequence[_Worker]) -> float | None:
-        """Return the seconds to wait, at most until the first cell's timeout; None without a timeout."""
-        if self.timeout is None:
-            return None
-        return _wait_for(self.timeout - max(worker.age() for worker in busy))
-
-
-def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
-    """Run one cell in a process of its own, which is stopped after `timeout` seconds; returns its record.
-
-    A process that was killed counts as out of memory.
-    """
-    worker = _Worker(work, threads)
-    try:
-        worker.give(cell)
-        while (record := worker.answer()) is None:
-            # None means that the cell has begun.
-            while not worker.channel.poll(_wait_for(timeout - worker.age())):
-                if worker.age() >= timeout:
-                    return failed(cell, overtime(timeout))
-        return record
-    except (EOFError, OSError):
-        prefix = "MemoryError: " if worker.was_killed() else ""
-        return failed(cell, prefix + worker.why_gone())
-    finally:
-        worker.stop()
-
-
-def _wait_for(seconds: float) -> float:
-    """Return `seconds` limited to what the system can wait at once; callers check the clock again."""
-    return min(max(0.0, seconds), _LONGEST_WAIT)
-
-
-def overtime(timeout: float) -> str:
-    """Return why a cell was stopped, in one sentence."""
-    return f"it was stopped after {timeout:g} s, its --timeout"
 
 
 class _Worker:
@@ -137,50 +110,49 @@ class _Worker:
         self.cell: Cell | None = None
         self._begun: float | None = None
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, work), daemon=True)
-        # Starting the tracker later, inside `_interrupts_held`, would unblock interrupts there.
+        # Starting the tracker later would unblock the interrupts that are blocked below.
         resource_tracker.ensure_running()
         # Numerical libraries read these once, when the new process imports them.
         os.environ.update(thread_variables(threads))
-        with _interrupts_held():
+        # Ctrl-C is blocked for the new process, even before it can ignore it. This process gets a pending one
+        # afterwards.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         far_end.close()
 
     def give(self, cell: Cell) -> None:
         self.cell = cell
         self._begun = None
-        try:
+        # A worker may have died idle: its closed channel reads as ready, and `answer` reports the death.
+        with suppress(BrokenPipeError):
             self.channel.send(cell)
-        except BrokenPipeError:
-            # The worker died idle: its closed channel reads as ready, and `answer` reports the death.
-            return
 
     def age(self) -> float:
         """Return the seconds since the cell began; 0 while its process is still starting."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
-    def answer(self) -> Record | None:
-        """Return the record of the cell, or None if the cell has just begun.
+    def answer(self) -> Record | Round | None:
+        """Return the record of the cell, a round that it has finished, or None if it has just begun.
 
         Raises EOFError or OSError if the process died, even in the middle of its answer.
         """
-        record: Record | None = self.channel.recv()
-        if record is None:
+        answer: Record | Round | None = self.channel.recv()
+        if answer is None:
             self._begun = time.monotonic()
-        else:
+        elif isinstance(answer, Record):
             self.cell = None
-        return record
+        return answer
 
-    def was_killed(self) -> bool:
-        """Whether the ended process was killed, as the kernel does when memory runs out."""
-        self._process.join()
-        return self._process.exitcode == -signal.SIGKILL
-
-    def why_gone(self, how_often: str = "") -> str:
-        """Return why the process ended, in one sentence; `how_often` is added if it was killed."""
+    def why_gone(self, is_second: bool) -> str:
+        """Return why the process ended, in one sentence; `is_second` attempts run without other cells."""
         self._process.join()
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
-            return f"the worker process was killed{how_often}, most likely because memory ran out"
+            how_often = " twice, also without other cells" if is_second else ""
+            return f"{KILLED}{how_often}, most likely because memory ran out"
         if code < 0:
             return f"the worker process was ended by signal {signal.Signals(-code).name}"
         return f"the worker process ended with exit code {code}"
@@ -191,10 +163,20 @@ class _Worker:
         self.channel.close()
 
 
+_TO_POOL: list[Connection] = []
+"""In a worker process, its end of the channel."""
+
+
+def to_pool(done: Round) -> None:
+    """Hand a round of a worker process to the pool."""
+    _TO_POOL[0].send(done)
+
+
 def _serve(channel: Connection, work: RunCell) -> None:
     """Body of a worker process: receive a cell, send its record, until the channel closes."""
     # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _TO_POOL.append(channel)
     threading.Thread(target=_follow_parent, daemon=True).start()
     while True:
         try:
@@ -211,14 +193,3 @@ def _follow_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C for processes that are started inside, even before they can ignore it. This process gets a
-    pending Ctrl-C afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from fedsub.benchmark.execution.engines.base import (
-    SPARE,
-    MakeFailure,
-    Memory,
-    RunCell,
-    lacked_memory,
-    unknown_memory,
-    uses_cuda,
-)
-from fedsub.benchmark.execution.engines.process import run_apart
+from fedsub.benchmark.execution.engines import base
+from fedsub.benchmark.execution.engines.base import MakeFailure, Memory, RunCell
+from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.machine import IMPORTED_FROM, thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
@@ -35,7 +28,7 @@ class RayEngine:
 
     workers: int
     threads: int = 1
-    memory: Memory = unknown_memory
+    memory: Memory = base.unknown_memory
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
 
@@ -43,7 +36,8 @@ class RayEngine:
         """See `Engine.map`. Raises UserError if no node is left; its running cells do not count as failed."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
-        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(IMPORTED_FROM))}
+        path = os.pathsep.join(filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH"))))
+        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": path}
         here = not os.environ.get("RAY_ADDRESS")
         arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
         ray.init(
@@ -51,63 +45,60 @@ class RayEngine:
         )
         waiting = iter(cells)
         pending: dict[Any, tuple[Cell, bool]] = {}
-        threads, timeout = self.threads, self.timeout
+        # It can stop a cell that its task runs, and leaves a second attempt to Ray.
+        apart = ProcessPool(1, self.threads, self.timeout, retries=False)
+
+        def run(cell: Cell) -> Record:
+            # Ray accepts only functions, and `work` may be another callable.
+            return work(cell) if apart.timeout is None else next(apart.map(work, [cell], failed))
+
+        def begin(cell: Cell, is_second: bool) -> None:
+            needs = self._needs(cell, _largest(ray), is_second)
+            pending[task.options(**needs).remote(cell)] = cell, is_second
+
         try:
-
-            def run(cell: Cell) -> Record:
-                # Ray accepts only functions, and `work` may be another callable.
-                if timeout is None:
-                    return work(cell)
-                return run_apart(work, cell, failed, threads, timeout)
-
             task = ray.remote(run)
             while True:
                 # A cell is taken only when cores are free for it: other processes may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
                 for cell in islice(waiting, max(0, free)):
-                    needs = self._needs(cell, _largest(ray.nodes()))
-                    pending[task.options(**needs).remote(cell)] = cell, False
+                    begin(cell, is_second=False)
                 if not pending:
                     return
                 (reference,), _ = ray.wait(list(pending), num_returns=1)
                 cell, is_second = pending.pop(reference)
                 try:
                     record: Record = ray.get(reference)
-                    may_recover = lacked_memory(record)
+                    may_recover = base.lacked_memory(record)
                 except ray.exceptions.RayTaskError as error:
                     record, may_recover = failed(cell, f"it cannot run in Ray: {error.cause!r}"), False
                 except ray.exceptions.RayError as error:
-                    if isinstance(error, ray.exceptions.LocalRayletDiedError) or not _largest(ray.nodes()):
+                    if isinstance(error, ray.exceptions.LocalRayletDiedError) or not _largest(ray):
                         raise UserError(
                             f"Ray has no node left; {len(pending) + 1} cells did not finish: start "
                             "Ray again and repeat the command"
                         ) from error
                     record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
                 if may_recover and not is_second:
-                    needs = self._needs(cell, _largest(ray.nodes()), is_second=True)
-                    pending[task.options(**needs).remote(cell)] = cell, True
+                    begin(cell, is_second=True)
                 else:
                     yield record
         finally:
             ray.shutdown()
 
-    def _needs(self, cell: Cell, largest: Mapping[str, float], is_second: bool = False) -> dict[str, Any]:
+    def _needs(self, cell: Cell, largest: Mapping[str, float], is_second: bool) -> dict[str, Any]:
         """Return the resources requested from Ray, memory in bytes, at most those of the `largest` node: a
         task that fits no node would wait for ever. The second attempt gets all cores of that node."""
-        times = 2 * SPARE if is_second else SPARE
+        times = 2 * base.SPARE if is_second else base.SPARE
         return {
             "num_cpus": largest.get("CPU", self.threads) if is_second else self.threads,
-            "num_gpus": int(uses_cuda(cell)),
+            "num_gpus": int(base.uses_cuda(cell)),
             "memory": int(min(times * self.memory(cell) * 2**20, largest.get("memory", 0))),
             "max_retries": 0,
         }
 
 
-def _largest(nodes: list[dict[str, Any]]) -> dict[str, float]:
+def _largest(ray: Any) -> dict[str, float]:
     """Return the resources of the node with the most memory."""
-    resources: list[dict[str, float]] = [node["Resources"] for node in nodes if node.get("Alive")]
+    resources: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node.get("Alive")]
     return max(resources, key=lambda each: each.get("memory", 0), default={})
-
-
-def _join_path(root: str) -> str:
-    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))

@@ -12,15 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.execution.engines.base import (
-    SPARE,
-    MakeFailure,
-    Memory,
-    RunCell,
-    lacked_memory,
-    unknown_memory,
-    uses_cuda,
-)
+from fedsub.benchmark.execution.engines import base
+from fedsub.benchmark.execution.engines.base import MakeFailure, Memory, RunCell
 from fedsub.benchmark.machine import thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
@@ -51,7 +44,7 @@ class SlurmEngine:
     """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they override this engine's own."""
     timeout: float | None = None
     """Maximum seconds of a cell; Slurm counts whole minutes."""
-    memory: Memory = unknown_memory
+    memory: Memory = base.unknown_memory
     cluster: str = "slurm"
     """`slurm`; `local` and `debug` run the jobs on this machine, without Slurm."""
 
@@ -73,7 +66,7 @@ class SlurmEngine:
         jobs: list[tuple[Any, Cell]] = []
         try:
             for on_cuda in (False, True):
-                same = [cell for cell in cells if uses_cuda(cell) == on_cuda]
+                same = [cell for cell in cells if base.uses_cuda(cell) == on_cuda]
                 if same:
                     jobs += zip(self._submit(work, same, 2 if lost is None else 1), same, strict=True)
             while jobs:
@@ -105,20 +98,16 @@ class SlurmEngine:
             ) from error
 
     def _needs(self, cells: list[Cell], times: int) -> dict[str, Any]:
-        megabytes = times * SPARE * max(map(self.memory, cells))
+        timeout = math.inf if self.timeout is None else self.timeout
+        megabytes = times * base.SPARE * max(map(self.memory, cells))
         return {
             "name": "fedsub",
             "cpus_per_task": self.threads,
-            "gpus_per_node": 1 if uses_cuda(cells[0]) else None,
+            "gpus_per_node": 1 if base.uses_cuda(cells[0]) else None,
             "mem_gb": math.ceil(megabytes / 1024) or None,
-            "timeout_min": self._minutes(),
+            # Slurm needs a finite time limit.
+            "timeout_min": USUAL_TIME if math.isinf(timeout) else math.ceil(timeout / 60),
         }
-
-    def _minutes(self) -> int:
-        """Return the minutes that a job requests: Slurm needs a finite time limit."""
-        if self.timeout is None or math.isinf(self.timeout):
-            return USUAL_TIME
-        return math.ceil(self.timeout / 60)
 
 
 def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
@@ -128,7 +117,7 @@ def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
     error = job.exception()
     if error is None:
         record: Record = job.result()
-        return record, lacked_memory(record)
+        return record, base.lacked_memory(record)
     if isinstance(error, UncompletedJobError) and not isinstance(error, FailedJobError):
         state = str(job.state)
         sentence = f"Slurm's job {job.job_id} ended without a result, in the state {state}"

@@ -1,4 +1,4 @@
-"""Code that the client app and the server app share: reading the cell, and conversion of Flower's records."""
+"""Code that the client app and the server app share: the cell and its setting."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Context
 
 from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
-from fedsub.benchmark.execution.flower.wire import Wire
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import names_of, renamed, with_metrics
 from fedsub.datasets.federation import Federation
@@ -47,14 +45,3 @@ def setting_of(cell: Cell, federation: Federation) -> Setting:
         kernel=cell.kernel,
         device=cell.device,
     )
-
-
-def arrays_of(wire: Wire) -> ArrayRecord:
-    """Return a message's arrays in Flower's form."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(each)) for name, each in wire.arrays.items()})
-
-
-def wire_of(content: RecordDict) -> Wire:
-    """Return the message in one of Flower's records."""
-    arrays = {name: array.numpy() for name, array in content["sent"].items()}
-    return Wire(arrays, str(content["told"]["form"]))

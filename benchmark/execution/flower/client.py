@@ -15,8 +15,8 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, scores_received, setting_of, wire_of
-from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
+from fedsub.benchmark.execution.flower.app import cell_of, scores_received, setting_of
+from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, size_of, unpack
 from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically
@@ -77,7 +77,7 @@ class _Turn:
             self.masks = self.kept[heard]["masks"]
         self.evaluation = ""
         if "form" in self.asked:
-            self.client.receive(unpack(wire_of(message.content), self.masks or None))
+            self.client.receive(unpack(message.content, self.masks or None))
             if scores_received(self.client.method):
                 self.evaluation = self._scores()
 
@@ -92,18 +92,16 @@ class _Turn:
             now = {"state": self.client.state.save(), "masks": dict(self.masks)}
             torch.save({**self.kept, int(self.asked["round"]): now}, stream)
         method = self.client.method
-        wire = pack(message, frozenset(method.received), bits=method.schedule.quantise)
-        told = {"form": wire.form, "loss": float(loss), "scores": self.evaluation, "bytes": wire.size}
-        return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})
+        content = pack(message, method.received, bits=method.schedule.quantise)
+        content["told"].update(loss=float(loss), scores=self.evaluation, bytes=size_of(content))
+        return Message(content, reply_to=self.message)
 
     def evaluate(self) -> Message:
         """Return the scores of the client's model; after the last round, remove its state file."""
         if self.asked["last"]:
             self.file.unlink(missing_ok=True)
-        return self._reply({"told": ConfigRecord({"scores": self.evaluation or self._scores()})})
-
-    def _reply(self, content: dict[str, Any]) -> Message:
-        return Message(RecordDict(content), reply_to=self.message)
+        told = ConfigRecord({"scores": self.evaluation or self._scores()})
+        return Message(RecordDict({"told": told}), reply_to=self.message)
 
     def _scores(self) -> str:
         method = self.client.method

@@ -24,9 +24,15 @@ from typing import Any
 import psutil
 
 from fedsub.benchmark.execution.flower.create import PATIENCE, create
+from fedsub.benchmark.execution.runner import attempt, make_clients, record_of
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.partition.statistics import describe
+from fedsub.datasets.plugins import user_objects
+from fedsub.methods.core.training import Outcome
 
 STARTING = 120.0
 """Maximum seconds until the SuperLink listens."""
@@ -39,7 +45,27 @@ ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL
 """Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
 
-def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> dict[str, Any]:
+def federated(cell: Cell) -> Record:
+    """Run a cell with processes for clients and server, and turn any exception into a failed record."""
+    return attempt(cell, recorded)
+
+
+def recorded(cell: Cell) -> Record:
+    """Run a cell with processes for clients and server; returns its record.
+
+    Raises UserError if the cell cannot run as a federation.
+    """
+    with user_objects(user_objects_of(cell)):
+        started = time.perf_counter()
+        dataset, partition, federation = make_clients(cell)
+        statistics = describe(dataset, partition).to_dict()
+        setup = time.perf_counter() - started
+        check_unchanged(cell)
+        outcome = Outcome(**run(cell, federation))
+        return record_of(cell, outcome, dataset, partition, statistics, setup, None, {"engine": "flower"})
+
+
+def run(cell: Cell, federation: Federation) -> dict[str, Any]:
     """Run a cell; returns its outcome, by the names of `methods.core.training.Outcome`. `extras` has
     `wire_bytes`, `up` and `down`: the bytes of all serialised messages in the run, as counted by Flower.
 
@@ -56,10 +82,10 @@ def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> di
         if not link:
             link, environment["FLWR_HOME"] = LINK, str(folder / "home")
             _start(app, folder, cell.clients, environment, stack)
-        config = f'outcome="{target}" patience={patience:g}'
+        config = f'outcome="{target}" patience={PATIENCE:g}'
         command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
         running = stack.enter_context(started(command, environment, log))
-        found = _outcome(target, log, running, patience * (cell.schedule.rounds + 2))
+        found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2))
         found["extras"]["wire_bytes"] = _traffic(link, environment)
         return found
 

@@ -14,7 +14,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, scores_received, setting_of, wire_of
+from fedsub.benchmark.execution.flower.app import cell_of, scores_received, setting_of
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
@@ -97,7 +97,7 @@ class _Run:
             messages: list[Payload | None] = [None] * cell.clients
             losses: dict[int, float] = {}
             for client, content in self._send("train", asked).items():
-                messages[client] = unpack(wire_of(content))
+                messages[client] = unpack(content)
                 self.heard[client] = number
                 self.masks[client] = masks_of(messages[client] or {})
                 method.channel.bytes_up += int(content["told"]["bytes"])
@@ -172,9 +172,10 @@ class _Run:
         what["heard"] = self.heard.get(client, 0)
         if answer is None:
             return RecordDict({"told": ConfigRecord(what)})
-        models = frozenset(name for name in answer if not name.startswith("kept."))
-        wire = pack(answer, models, self.masks.get(client))
-        return RecordDict({"sent": arrays_of(wire), "told": ConfigRecord({**what, "form": wire.form})})
+        models = [name for name in answer if not name.startswith("kept.")]
+        content = pack(answer, models, self.masks.get(client))
+        content["told"].update(what)
+        return content
 
     def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send to clients and wait; returns client → its reply, for those that replied."""

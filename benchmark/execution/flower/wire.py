@@ -8,12 +8,12 @@ the positions out, since the client knows which entries it sent. Masks of rows a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from fedsub.methods.core.channel import FLOAT, INDEX, KEPT, Message
@@ -23,27 +23,15 @@ Masks = Mapping[str, Tensor]
 """Name → (1, …) bool mask of the entries that a client sent."""
 
 
-@dataclass(frozen=True)
-class Wire:
-    """One client's message; `form` is JSON: shapes, masks of rows, and how models are packed."""
-
-    arrays: Mapping[str, np.ndarray]
-    form: str
-
-    @property
-    def size(self) -> int:
-        """Total bytes of the arrays."""
-        return sum(each.nbytes for each in self.arrays.values())
-
-
 def masks_of(message: Message) -> dict[str, Tensor]:
     """Masked tensor's name → mask of entries, from a message."""
     found = {name.removeprefix(KEPT): mask for name, mask in message.items() if name.startswith(KEPT)}
     return {name: mask for name, mask in found.items() if mask.shape == message[name].shape}
 
 
-def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bits: int = 0) -> Wire:
-    """Pack one client's message, name → (1, …).
+def pack(message: Message, models: Collection[str], sent: Masks | None = None, bits: int = 0) -> RecordDict:
+    """Return one client's message, name → (1, …), as Flower's record: its arrays `sent`, and in `told` their
+    `form`, which is JSON: shapes, masks of rows, and how models are packed.
 
     `models` are the names of shared parameters. `sent` are the masks of the message that this one answers.
     `bits` is the width of the integers that int16 tensors hold.
@@ -77,14 +65,20 @@ def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bi
             arrays[LISTED] = values[kept].numpy()
             if sent is None:
                 arrays[PLACES] = kept.nonzero().squeeze(1).to(torch.int32).numpy()
-    return Wire(arrays, json.dumps(form))
+    record = ArrayRecord({name: Array(np.ascontiguousarray(each)) for name, each in arrays.items()})
+    return RecordDict({"sent": record, "told": ConfigRecord({"form": json.dumps(form)})})
 
 
-def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
+def size_of(content: RecordDict) -> int:
+    """Return the bytes of a packed message's arrays."""
+    return sum(array.numpy().nbytes for array in content["sent"].values())
+
+
+def unpack(content: RecordDict, sent: Masks | None = None) -> dict[str, Tensor]:
     """Return the packed message; `sent` as in `pack`. Raises ValueError or KeyError if it does not fit."""
-    form = json.loads(wire.form)
+    form = json.loads(str(content["told"]["form"]))
     shapes: dict[str, list[int]] = form["shapes"]
-    arrays = {name: torch.from_numpy(np.array(array)) for name, array in wire.arrays.items()}
+    arrays = {name: torch.from_numpy(np.array(array.numpy())) for name, array in content["sent"].items()}
     message = {name: arrays[name] for name in shapes if name in arrays}
     for name, rows in form["rows"].items():
         mask = torch.tensor(rows)
@@ -93,7 +87,7 @@ def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
         message |= {name: whole, KEPT + name: mask}
     for name, bits in form.get("bits", {}).items():
         count = int(np.prod(shapes[name]))
-        own = np.unpackbits(wire.arrays[name], count=count * bits).reshape(count, bits)
+        own = np.unpackbits(arrays[name].numpy(), count=count * bits).reshape(count, bits)
         # Extend the sign to 16 bits.
         both = np.packbits(np.hstack([np.repeat(own[:, :1], 16 - bits, axis=1), own]))
         message[name] = torch.from_numpy(both.view(">i2").astype(np.int16)).view(shapes[name])

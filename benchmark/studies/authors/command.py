@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedsub.benchmark.analysis.public_code import CODES, AuthorsRuns, PublicCode, Run
-from fedsub.benchmark.execution.availability import keep_available
+from fedsub.benchmark.execution.run import keep_available
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import ROOT, git, processor
 from fedsub.benchmark.records.store import StoreError

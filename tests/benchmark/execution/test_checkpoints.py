@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.callbacks.base import Round
-from fedsub.benchmark.execution.checkpoints import Checkpoints, path_of, stamp
+from fedsub.benchmark.execution.checkpoints import CellCheckpoint, path_of, stamp
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
 from tests.benchmark.fakes import comparable, make_cell, wait_until, with_settings
@@ -37,24 +39,27 @@ class Stopped(BaseException):
     """Interrupts a cell like Ctrl-C."""
 
 
-def interrupted(results: Path) -> Checkpoints:
-    """Return the checkpoints in `results` of CELL, interrupted in its third round."""
-    checkpoints = Checkpoints(results, ALWAYS)
+def kept(results: Path, every: float = ALWAYS) -> Callable[[Cell], CellCheckpoint]:
+    """Return what makes checkpoints in `results`."""
+    return partial(CellCheckpoint, results, every)
+
+
+def interrupted(results: Path) -> None:
+    """Leave the checkpoint of CELL, interrupted in its third round, in `results`."""
 
     def stop(done: Round) -> None:
         if done.round == 3:
             raise Stopped
 
     with pytest.raises(Stopped):
-        run(CELL, callbacks=[stop], checkpoints=checkpoints)
+        run(CELL, callbacks=[stop], checkpoint=kept(results))
     assert path_of(results, CELL.key).is_file()
-    return checkpoints
 
 
-def rounds_of(checkpoints: Checkpoints | None) -> tuple[list[int], Record]:
+def rounds_of(results: Path) -> tuple[list[int], Record]:
     """Run CELL; return the rounds that it computed and its record."""
     seen: list[int] = []
-    return seen, run(CELL, callbacks=[lambda done: seen.append(done.round)], checkpoints=checkpoints)
+    return seen, run(CELL, callbacks=[lambda done: seen.append(done.round)], checkpoint=kept(results))
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +70,22 @@ def whole() -> dict[str, Any]:
 def test_an_interrupted_cell_goes_on_to_the_record_of_an_uninterrupted_one(
     tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    checkpoints = interrupted(tmp_path)
-    assert [*checkpoints.describe([CELL])] == [f"{CELL.title}: continues from its checkpoint"]
-    seen, record = rounds_of(checkpoints)
+    interrupted(tmp_path)
+    assert [*checkpoints.describe(tmp_path, [CELL])] == [f"{CELL.title}: continues from its checkpoint"]
+    seen, record = rounds_of(tmp_path)
     assert seen == [3, 4]
     assert comparable(record) == whole
 
 
 def test_a_cell_with_other_metrics_starts_anew(tmp_path: Path) -> None:
-    checkpoints = interrupted(tmp_path)
+    interrupted(tmp_path)
     more = replace(CELL, further_metrics=("roc_auc",))
     with pytest.warns(UserWarning, match=r"different metrics \(, here roc_auc\)"):
-        assert "roc_auc" in run(more, checkpoints=checkpoints).metrics
+        assert "roc_auc" in run(more, checkpoint=kept(tmp_path)).metrics
 
 
 def test_a_cell_that_is_shorter_than_the_interval_writes_nothing(tmp_path: Path) -> None:
-    run(CELL, checkpoints=Checkpoints(tmp_path, 600))
+    run(CELL, checkpoint=kept(tmp_path, 600))
     assert [*tmp_path.iterdir()] == []
 
 
@@ -119,11 +124,11 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_a_checkpoint_of_no_use_is_told_and_the_cell_starts_anew(
     name: str, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    checkpoints = interrupted(tmp_path)
+    interrupted(tmp_path)
     spoil, why = BROKEN[name]
     spoil(path_of(tmp_path, CELL.key))
     with pytest.warns(UserWarning, match=f"cannot continue from .*({why}).*starts from round 1"):
-        seen, record = rounds_of(checkpoints)
+        seen, record = rounds_of(tmp_path)
     assert seen == [1, 2, 3, 4]
     assert comparable(record) == whole
 
@@ -159,7 +164,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     path.parent.mkdir()
     written(path, {"stamp": stamp(CELL), "state": Bad()})
     with pytest.warns(UserWarning, match="starts from round 1"):
-        run(CELL, checkpoints=Checkpoints(tmp_path, 600))
+        run(CELL, checkpoint=kept(tmp_path, 600))
     assert not (tmp_path / "made").exists()
 
 
@@ -170,7 +175,7 @@ def test_a_full_disk_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.warns(UserWarning, match="No space left"):
-            run(CELL, checkpoints=Checkpoints(tmp_path, ALWAYS))
+            run(CELL, checkpoint=kept(tmp_path))
     assert [*(tmp_path / "checkpoints").iterdir()] == []
 
 

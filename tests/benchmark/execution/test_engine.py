@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, SlurmEngine, create_engine, process
-from fedsub.benchmark.execution.engines.process import run_apart
 from fedsub.benchmark.execution.logs import Logged, log_path
 from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import (
@@ -27,7 +26,7 @@ def test_a_worker_killed_in_the_middle_of_its_answer_costs_its_cell_alone(
     monkeypatch.setattr(process, "_serve", torn_serve)
     (dead,) = ProcessPool(workers=1).map(quick_run, make_cells(1), failed)
     assert "killed twice" in (dead.error or "")
-    alone = run_apart(quick_run, make_cell(), failed, threads=1, timeout=60)
+    (alone,) = ProcessPool(workers=1, timeout=60, retries=False).map(quick_run, make_cells(1), failed)
     assert "killed" in (alone.error or "")
 
 

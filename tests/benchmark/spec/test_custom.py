@@ -7,8 +7,7 @@ import pytest
 from fedsub import datasets
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.availability import users_graphs
-from fedsub.benchmark.execution.runner import attempt, is_own
+from fedsub.benchmark.execution.runner import attempt, is_own, users_graphs
 from fedsub.benchmark.spec import sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan

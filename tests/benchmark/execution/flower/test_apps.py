@@ -28,11 +28,9 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
-from fedsub.methods.stacked.architecture import Architecture
-from tests.benchmark.fakes import write_method
+from tests.benchmark.fakes import make_cell, write_method
 from tests.methods.federations import make_method
 from tests.methods.rounding import assert_agree
 from tests.methods.variants import APART, APART_OPTIONS
@@ -43,7 +41,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
-from fedsub.benchmark.execution.flower import loopback, work
+from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.execution.flower.create import PACKAGE, create
 from fedsub.benchmark.execution.flower.server import server_app
 
@@ -64,19 +62,16 @@ def send(self):
 
 
 def cell_of(method: str, **schedule: Any) -> Cell:
-    name = registry.describe(method).backbones
-    return Cell(
+    return make_cell(
         protocol="",
-        dataset=Spec("community[nodes=120]"),
-        partition=Spec("metis"),
+        dataset="community[nodes=120]",
         clients=CLIENTS,
         method=method,
-        options=tuple(APART_OPTIONS.get(method, {}).items()),
-        seed=0,
-        architecture=Architecture(backbone="gcn" if "gcn" in name else "graphsage", hidden=(8,), dropout=0.0),
-        schedule=Schedule(
-            **{"rounds": ROUNDS, "optimiser": "sgd", "learning_rate": 0.1, "local_epochs": 1, **schedule}
-        ),
+        options=APART_OPTIONS.get(method, {}),
+        backbone="gcn" if "gcn" in registry.describe(method).backbones else "graphsage",
+        hidden=[8],
+        dropout=0.0,
+        **{"rounds": ROUNDS, "optimiser": "sgd", "learning_rate": 0.1, "local_epochs": 1, **schedule},
     )
 
 
@@ -341,10 +336,10 @@ def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.Monk
     cell, names = cell_of("fedavg"), ("north", "south", "west")
     dataset, partition, federation = make_clients(cell)
     clients = dataset, replace(partition, names=names), federation
-    monkeypatch.setattr(work, "make_clients", lambda cell: clients)
+    monkeypatch.setattr(loopback, "make_clients", lambda cell: clients)
     outcome, _, _ = federated(cell, tmp_path / "app")
-    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: asdict(outcome))
-    assert work.run(cell).reread().extras["client_names"] == [*names]
+    monkeypatch.setattr(loopback, "run", lambda cell, federation: asdict(outcome))
+    assert loopback.recorded(cell).reread().extras["client_names"] == [*names]
 
 
 def test_a_file_that_changed_since_the_plan_is_refused(
@@ -352,13 +347,13 @@ def test_a_file_that_changed_since_the_plan_is_refused(
 ) -> None:
     cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(write_method(tmp_path / "mine.py"))))
     write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
-    monkeypatch.setattr(work.loopback, "run", lambda cell, federation: pytest.fail("it ran"))
-    assert "mine.py has changed since the cells were planned" in str(work.federated(cell).error)
+    monkeypatch.setattr(loopback, "run", lambda cell, federation: pytest.fail("it ran"))
+    assert "mine.py has changed since the cells were planned" in str(loopback.federated(cell).error)
 
 
 def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GridProgress, "is_seen", True)
-    monkeypatch.setattr(work.loopback, "run", lambda cell, held: asdict(stacked(cell, held)[0]))
+    monkeypatch.setattr(loopback, "run", lambda cell, held: asdict(stacked(cell, held)[0]))
     command = ("--dataset", "community[nodes=120]", "--method", "fedavg", "--clients", "2", "--rounds", "2")
     given = ["run", *command, "--seeds", "1", "--engine", "flower", "--results", str(tmp_path)]
     assert main(parse(given)) == OK

@@ -5,8 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsub.benchmark.execution.flower.wire import masks_of, pack, unpack
 from fedsub.methods.core.channel import Channel, Message
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
+
+from fedsub.benchmark.execution.flower.wire import masks_of, pack, size_of, unpack
 
 MODELS = frozenset({"weight", "bias"})
 
@@ -29,14 +32,14 @@ def counted(sent: Message, up: bool) -> int:
 def test_masked_models_come_back_and_cost_what_is_counted(kept: float, seed: int) -> None:
     sent = message(kept, seed)
     wire = pack(sent, MODELS)
-    assert wire.size == counted(sent, up=True)
+    assert size_of(wire) == counted(sent, up=True)
     found = unpack(wire)
     assert found.keys() == sent.keys()
     assert all(torch.equal(found[name], value) for name, value in sent.items())
     masks = masks_of(sent)
     answer = {**message(1, seed + 1), "kept.weight": masks["weight"]}
     back = pack(answer, MODELS, masks)
-    assert back.size == counted(answer, up=False)
+    assert size_of(back) == counted(answer, up=False)
     assert torch.equal(
         unpack(back, masks)["weight"], torch.where(masks["weight"], answer["weight"], torch.zeros(()))
     )
@@ -47,7 +50,7 @@ def test_whole_numbers_take_their_bits(bits: int) -> None:
     largest = 2 ** (bits - 1) - 1
     values = torch.tensor([[-largest, largest, 0, -1, 1, largest, -largest]], dtype=torch.int16)
     wire = pack({"update.values": values}, MODELS, bits=bits)
-    assert wire.size == -(-7 * bits // 8)
+    assert size_of(wire) == -(-7 * bits // 8)
     assert torch.equal(unpack(wire)["update.values"], values)
 
 
@@ -56,5 +59,5 @@ def test_rows_that_are_left_out_are_not_sent(up: bool) -> None:
     rows = torch.tensor([[True, False, True]])
     sent = {"means": torch.randn(1, 3, 4) * rows.unsqueeze(2), "kept.means": rows}
     wire = pack(sent, frozenset())
-    assert wire.size == counted(sent, up) == 2 * 4 * 4
+    assert size_of(wire) == counted(sent, up) == 2 * 4 * 4
     assert all(torch.equal(unpack(wire)[name], value) for name, value in sent.items())

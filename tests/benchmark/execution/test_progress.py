@@ -1,8 +1,8 @@
-"""What cells are likely to take."""
+"""Estimates of the time that cells take."""
 
 from pathlib import Path
 
-from fedsub.benchmark.execution.estimate import expected_seconds
+from fedsub.benchmark.execution.progress import expected_seconds
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.cell import Cell
 from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
