@@ -116,12 +116,16 @@ def test_another_processor_version_or_code_may_round_otherwise(
     records[1]["extras"][verify.SET_UP] = 4434.0
     records[1]["selected_round"] = 4
     records[1]["metrics"]["accuracy"] += FEW_TOLERANCE - 0.01
+    records[1]["metrics"]["minority_accuracy"] += 2 * FEW_TOLERANCE - 0.01
     assert main(parse(write(tmp_path, *records))) == 0
     monkeypatch.setattr(verify, "SMALL", 1000)
     records[1]["selected_round"] = json.loads(made[1])["selected_round"]
     assert main(parse(write(tmp_path, *records))) == 0
-    records[1]["metrics"]["accuracy"] += 0.02
+    for score in ("accuracy", "minority_accuracy"):
+        records[1]["metrics"][score] += 0.02
     assert main(parse(write(tmp_path, *records))) == 1
+    found = capsys.readouterr().out.splitlines()
+    assert [line.split()[-5] for line in found] == ["accuracy", "minority_accuracy"]
 
 
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
