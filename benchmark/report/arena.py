@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 
 ARENA_JSON = "arena.json"
@@ -37,7 +39,8 @@ def write_arena(
 
     `searches` and the methods `asked` are added to those of the arena's table. The request's cap applies to
     the blocks that `ran`. Without searches the number of trials is the last page's. Nothing is written if no
-    block is finished, or if the last page has plug-in methods and no searches are given.
+    block is finished, or if no searches are given and the last page has methods, graphs or partitions of
+    a user's own.
     """
     results, before = request.results, arena_of(request.results) or {"entries": ()}
     if not searches:
@@ -50,6 +53,13 @@ def write_arena(
     datasets = tuple(dict.fromkeys((*grid["dataset"], *request.dataset)))
     methods = tuple(dict.fromkeys((*grid["method"], *asked)))
     whole = make_plan(replace(request, dataset=datasets, method=methods)).cells
+    known = {each.block for each in (*whole, *(search.base for search in searches))}
+    others, lost = _others(replace(request, method=methods), before, known)
+    if lost and not searches:
+        return []
+    for block in lost:
+        print(f"{ARENA_JSON} no longer has {block_title(block)}: name its file too", file=sys.stderr)
+    whole += tuple(others)
     defaults = replace(request, trials=1)
     begun = [cell for cell in whole if records.runs(Search.asked(defaults, cell).short(0))]
     stored = [Search.asked(request, cell) for cell in begun]
@@ -71,6 +81,25 @@ def write_arena(
     found["gains"] = gains(printed, arena.rows)
     write_page(results / ARENA_JSON, (json.dumps(found, indent=1) + "\n").encode())
     return [write_arena_page(results, found), results / ARENA_JSON]
+
+
+def _others(
+    request: Request, before: Mapping[str, Any], known: Collection[Block]
+) -> tuple[list[Cell], list[Block]]:
+    """Return the cells of the last page's blocks that are not `known`, and the blocks of a graph or partition
+    that only its file describes."""
+    cells: list[Cell] = []
+    lost = []
+    for block in dict.fromkeys(map(block_of, before["entries"])):
+        if block in known:
+            continue
+        dataset, partition, clients = block
+        one = replace(request, dataset=(dataset,), partition=(partition,), clients=(clients,))
+        try:
+            cells += make_plan(one).cells
+        except UserError:
+            lost.append(block)
+    return cells, lost
 
 
 def arena_of(results: Path) -> dict[str, Any] | None:

@@ -84,6 +84,15 @@ def test_a_method_added_later_adds_its_row_and_runs_nothing_else(log: Path, tmp_
     assert _ranks(after)["mine"] == 2.0
 
 
+def test_the_page_keeps_blocks_that_only_an_earlier_arena_asked_for(log: Path, tmp_path: Path) -> None:
+    first = _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "random", "--method", "ditto")
+    both = _arena(tmp_path, "--dataset", GRAPHS[1], "--partition", "metis", "--method", "ditto")
+    assert [each for each in both["entries"] if each["dataset"] == GRAPHS[0]] == first["entries"]
+    assert both["graphs"] == 2
+    write_arena(Request(settings=("rounds=9",), results=tmp_path))
+    assert json.loads((tmp_path / "arena.json").read_text())["ranking"] == both["ranking"]
+
+
 def test_without_hours_the_page_is_made_of_the_records(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
