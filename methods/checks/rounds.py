@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedsub.methods.checks.subject import Skipped, Subject, apart, with_other_labels
+from fedsub.methods.checks.subject import Skipped, Subject, apart, reread, with_other_labels
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
 from fedsub.methods.core.schedule import Schedule
@@ -169,7 +168,7 @@ def alone(subject: Subject) -> None:
     setting = subject.setting(APART)
     whole = subject.make(setting)
     drawn = _trained(whole)
-    clients, server = _halves(subject, setting)
+    clients, server = halves(subject, setting)
     for number in range(1, APART.rounds + 1):
         sent = []
         for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
@@ -193,11 +192,8 @@ def alone(subject: Subject) -> None:
 
 def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
     """Restore a client's saved state into another client, as in another process."""
-    file = io.BytesIO()
-    torch.save(client.state.save(), file)
-    file.seek(0)
     other = ClientHalf(method)
-    other.state.load(torch.load(file, weights_only=True))
+    other.state.load(reread(client.state))
     return other
 
 
@@ -214,7 +210,8 @@ def _trained(method: FederatedMethod) -> bool:
     return not (same and all(before[1][name] == after[1][name] for name in ("numpy", "python")))
 
 
-def _halves(subject: Subject, setting: Setting) -> tuple[list[ClientHalf], ServerHalf]:
+def halves(subject: Subject, setting: Setting) -> tuple[list[ClientHalf], ServerHalf]:
+    """Clients and server that run apart, in a setting of all clients."""
     federation = setting.federation
     clients = [
         ClientHalf(subject.make(of_client(setting, federation.only(client))))
