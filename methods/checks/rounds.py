@@ -175,7 +175,10 @@ def alone(subject: Subject) -> None:
             client.train(number, epochs)
             sent.append(client.send())
         # A client's process may end between sending and receiving.
-        clients = [gone_on(each, subject.make(each.method.setting)) for each in clients]
+        for k, client in enumerate(clients):
+            state = reread(client.state)
+            clients[k] = ClientHalf(subject.make(client.method.setting))
+            clients[k].state.load(state)
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
     for name, value in whole.parameters.items():
@@ -188,13 +191,6 @@ def alone(subject: Subject) -> None:
     up = sum(client.method.channel.bytes_up for client in clients)
     if (up, server.method.channel.bytes_down) != (whole.channel.bytes_up, whole.channel.bytes_down):
         raise subject.fail(f"separate clients count other bytes (up: {up}, stacked {whole.channel.bytes_up})")
-
-
-def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
-    """Restore a client's saved state into another client, as in another process."""
-    other = ClientHalf(method)
-    other.state.load(reread(client.state))
-    return other
 
 
 def _trained(method: FederatedMethod) -> bool:
