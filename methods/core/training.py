@@ -171,7 +171,7 @@ def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
 def serve(method: FederatedMethod, sent: Message) -> Message:
     """Return the server's answer to the message `sent`; both sides remember the shared parameters in it.
 
-    Raises UserError for an answer that does not fit.
+    To be called without gradients. Raises UserError for an answer that does not fit.
     """
     answer = method.aggregate(sent)
     shared = {name: method.parameters[name] for name in method.received}
