@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedsub.methods.checks.subject import Skipped, Subject, apart, with_other_labels
+from fedsub.methods.checks.subject import Skipped, Subject, apart, reread, with_other_labels
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
 from fedsub.methods.core.schedule import Schedule
@@ -169,14 +168,17 @@ def alone(subject: Subject) -> None:
     setting = subject.setting(APART)
     whole = subject.make(setting)
     drawn = _trained(whole)
-    clients, server = _halves(subject, setting)
+    clients, server = halves(subject, setting)
     for number in range(1, APART.rounds + 1):
         sent = []
         for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
             client.train(number, epochs)
             sent.append(client.send())
         # A client's process may end between sending and receiving.
-        clients = [gone_on(each, subject.make(each.method.setting)) for each in clients]
+        for k, client in enumerate(clients):
+            state = reread(client.state)
+            clients[k] = ClientHalf(subject.make(client.method.setting))
+            clients[k].state.load(state)
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
     for name, value in whole.parameters.items():
@@ -189,16 +191,6 @@ def alone(subject: Subject) -> None:
     up = sum(client.method.channel.bytes_up for client in clients)
     if (up, server.method.channel.bytes_down) != (whole.channel.bytes_up, whole.channel.bytes_down):
         raise subject.fail(f"separate clients count other bytes (up: {up}, stacked {whole.channel.bytes_up})")
-
-
-def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
-    """Restore a client's saved state into another client, as in another process."""
-    file = io.BytesIO()
-    torch.save(client.state.save(), file)
-    file.seek(0)
-    other = ClientHalf(method)
-    other.state.load(torch.load(file, weights_only=True))
-    return other
 
 
 def _trained(method: FederatedMethod) -> bool:
@@ -214,7 +206,8 @@ def _trained(method: FederatedMethod) -> bool:
     return not (same and all(before[1][name] == after[1][name] for name in ("numpy", "python")))
 
 
-def _halves(subject: Subject, setting: Setting) -> tuple[list[ClientHalf], ServerHalf]:
+def halves(subject: Subject, setting: Setting) -> tuple[list[ClientHalf], ServerHalf]:
+    """Clients and server that run apart, in a setting of all clients."""
     federation = setting.federation
     clients = [
         ClientHalf(subject.make(of_client(setting, federation.only(client))))

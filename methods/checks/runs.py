@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import typing
 from collections.abc import Callable
@@ -10,12 +9,11 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedsub.datasets.hints import hints_of
 from fedsub.datasets.limits import limits_in
 from fedsub.datasets.ranges import ranges_of
-from fedsub.methods.checks.subject import Subject
+from fedsub.methods.checks.subject import Subject, reread
 from fedsub.methods.core.base import Options
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.state import State
@@ -75,20 +73,17 @@ def repeats(subject: Subject) -> None:
 
 
 class Kept:
-    """Checkpoint in memory that keeps the state after the first round."""
+    """Checkpoint in memory that keeps the state after the first round; one run may resume from it."""
 
-    def __init__(self) -> None:
-        self.content = b""
+    content: Any = None
 
     def restore(self, state: State) -> None:
-        if self.content:
-            state.load(torch.load(io.BytesIO(self.content), weights_only=True))
+        if self.content is not None:
+            state.load(self.content)
 
     def after_round(self, state: State) -> None:
-        if not self.content:
-            stream = io.BytesIO()
-            torch.save(state.save(), stream)
-            self.content = stream.getvalue()
+        if self.content is None:
+            self.content = reread(state)
 
 
 def survives(subject: Subject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.state import State
 from fedsub.methods.stacked.architecture import OWN, Architecture
 from fedsub.methods.tasks import NodeClassification
 
@@ -99,6 +101,14 @@ class Subject:
 
     def fail(self, sentence: str) -> CheckError:
         return CheckError(f"{self.name}: {sentence}")
+
+
+def reread(state: State) -> Any:
+    """The state's data as another process reads them from a checkpoint's file."""
+    file = io.BytesIO()
+    torch.save(state.save(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def apart(first: Tensor, second: Tensor) -> bool:

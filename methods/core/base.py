@@ -1,8 +1,4 @@
-"""The base class of methods: description, set-up, objective and messages.
-
-The hooks default to FedAvg's. A round runs local epochs on the stacked parameters, then `send` by the
-clients, `aggregate` by the server and `receive` by the clients; messages go through the channel.
-"""
+"""The base class of methods: description, set-up, objective and messages; the hooks default to FedAvg's."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ shorter. If it has fewer axes, whole rows of X are sent or left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,9 +38,7 @@ class Channel:
 
     def __init__(self, clients: int = 0, uplink: Uplink | None = None) -> None:
         """`uplink` changes models on their way to the server; None: models arrive unchanged."""
-        self.bytes_up = 0
-        self.bytes_down = 0
-        self.bytes_once = 0
+        self.bytes_up = self.bytes_down = self.bytes_once = 0
         self.clients = clients
         self.sending = self.receiving = torch.ones(clients, dtype=torch.bool)
         """(K,) bool, the clients that send, and those that receive, in this round."""
@@ -158,21 +156,13 @@ class Channel:
             sizes += row * self.count(masks[name])
         if entries:
             # All values of a model are sent in one list, or all of them whole.
-            listed_too = [name for name in whole if name in self.models]
+            beside = sum(message[name][0].numel() for name in whole if name in self.models)
             whole = [name for name in whole if name not in self.models]
-            sizes += self._listed(message, masks, entries, listed_too, listed)
+            counts = beside + torch.stack([self.count(masks[name]) for name in entries]).sum(dim=0)
+            total = FLOAT * (beside + sum(message[name][0].numel() for name in entries))
+            sizes += torch.where(counts * (FLOAT + INDEX) < total, counts * listed, total)
         sizes += sum(slice_size(message[name]) for name in whole)
         return int(sizes[who].sum())
-
-    def _listed(
-        self, message: Message, masks: Message, entries: Iterable[str], whole: list[str], listed: int
-    ) -> Tensor:
-        counts = sum(message[name][0].numel() for name in whole) + torch.stack(
-            [self.count(masks[name]) for name in entries]
-        ).sum(dim=0)
-        total = FLOAT * sum(message[name][0].numel() for name in (*entries, *whole))
-        plain = counts * (FLOAT + INDEX) >= total
-        return torch.where(plain, torch.full_like(counts, total), counts * listed)
 
 
 def size_of(*tensors: Tensor) -> int:

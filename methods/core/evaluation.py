@@ -21,7 +21,7 @@ def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
     moment, task = method.schedule.evaluate, method.setting.scoring
     if moment == "whole-graph":
         whole = WholeGraph(method)
-        return whole.task, partial(whole.predict, method)
+        return whole.task, whole.predict
     if moment != "neighbour":
         return task, method.predict
     if why := method.info.predicts_with:
@@ -55,10 +55,8 @@ class WholeGraph:
     def __init__(self, method: FederatedMethod) -> None:
         """Raises UserError for a task or a method that cannot be scored on the whole graph."""
         scoring = method.setting.scoring
-        plain = all(
-            getattr(type(method), name) is getattr(FederatedMethod, name)
-            for name in ("predict", "make_inputs")
-        )
+        kind, base = type(method), FederatedMethod
+        plain = kind.predict is base.predict and kind.make_inputs is base.make_inputs
         if not isinstance(scoring, NodeClassification):
             raise UserError("evaluate=whole-graph scores only node classification: set evaluate=local")
         if method.info.predicts_with or not plain:
@@ -66,21 +64,23 @@ class WholeGraph:
             raise UserError(
                 f"{method.info.title} needs {why}, which evaluate=whole-graph ignores: set evaluate=local"
             )
+        self.method = method
         self.federation, _ = scoring.federation.merged()
         everyone = repeated(self.federation, scoring.federation.clients)
         self.task = NodeClassification(everyone, device=method.device)
         self.task.metrics = scoring.metrics
         self._inputs: dict[int, Inputs] = {}
 
-    def predict(self, method: FederatedMethod) -> Tensor:
+    def predict(self) -> Tensor:
         """Outputs of each client's model, (K·m, C), of its last received and its unshared parameters. A model
         that all clients share is run once."""
+        method = self.method
         models = {name: method.received.get(name, value) for name, value in method.parameters.items()}
         copies = max(map(len, models.values()))
         own = method.inputs, method.parameters
         dropout = method.dropout.scoring() if method.schedule.evaluate_dropout else None
         try:
-            method.inputs = self._inputs_of(method, copies)
+            method.inputs = self._inputs_of(copies)
             method.parameters = {
                 name: value.expand(copies, *value.shape[1:]) for name, value in models.items()
             }
@@ -90,9 +90,9 @@ class WholeGraph:
             method.inputs, method.parameters = own
         return outputs.repeat(self.task.clients // copies, 1)
 
-    def _inputs_of(self, method: FederatedMethod, copies: int) -> Inputs:
+    def _inputs_of(self, copies: int) -> Inputs:
         """Inputs of `copies` models, each on the whole graph."""
         if copies not in self._inputs:
             held = repeated(self.federation, copies)
-            self._inputs[copies] = prepare(method, held.graph, held.features, held.sizes, read=None)
+            self._inputs[copies] = prepare(self.method, held.graph, held.features, held.sizes, read=None)
         return self._inputs[copies]

@@ -111,10 +111,9 @@ class ServerHalf:
             method.channel.refuse(not method.channel.encoded_rounds)
             answer = serve(method, arrived)
             method.channel.down(answer, method.present if method.every_epoch else None)
-        clients = range(len(messages))
         return [
             {name: value if len(value) == 1 else value[k : k + 1] for name, value in answer.items()}
-            for k in clients
+            for k in range(len(messages))
         ]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,11 +119,11 @@ def train(
                 end_round(method)
         if evaluated := schedule.evaluates(number):
             value = float(loss) / method.federation.clients
-            check_loss(method, value, number)
+            check_finite(method, number, value)
             progress.losses.append(value)
             with watch("evaluate"):
                 output = predicted()
-                check_outputs(method, bool(output.isnan().any()), number)
+                check_finite(method, number, is_nan=bool(output.isnan().any()))
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
                 check_selects(schedule, method.federation.source)
@@ -139,9 +140,7 @@ def train(
         if checkpoint is not None and state is not None and number < schedule.rounds:
             checkpoint.after_round(state)
     method.finish()
-    sizes = task.federation.sizes.numpy()
-    history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
-    return outcome_of(method, task, history, progress)
+    return outcome_of(method, task, progress, task.federation.sizes.numpy())
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
@@ -172,10 +171,9 @@ def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
 def serve(method: FederatedMethod, sent: Message) -> Message:
     """Return the server's answer to the message `sent`; both sides remember the shared parameters in it.
 
-    Raises UserError for an answer that does not fit.
+    To be called without gradients. Raises UserError for an answer that does not fit.
     """
-    with torch.no_grad():
-        answer = method.aggregate(sent)
+    answer = method.aggregate(sent)
     shared = {name: method.parameters[name] for name in method.received}
     check_answer(method.info.name, answer, sent, shared)
     remember(method, answer)
@@ -228,28 +226,22 @@ def _round(
     )
 
 
-def check_loss(method: FederatedMethod, loss: float, number: int) -> None:
-    """Raise DivergedError for a loss of round `number` that is not finite."""
-    if not math.isfinite(loss):
-        raise _diverged(method, f"its loss is {loss}", number)
-
-
-def check_outputs(method: FederatedMethod, is_nan: bool, number: int) -> None:
-    """Raise DivergedError if an output of round `number` is NaN."""
-    if is_nan:
-        raise _diverged(method, "its predictions contain NaN", number)
-
-
-def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
+def check_finite(method: FederatedMethod, number: int, loss: float = 0.0, is_nan: bool = False) -> None:
+    """Raise DivergedError for a loss of round `number` that is not finite, and where an output is NaN."""
+    if math.isfinite(loss) and not is_nan:
+        return
+    what = "its predictions contain NaN" if is_nan else f"its loss is {loss}"
     fix = f"lower the learning rate (now {method.schedule.learning_rate})"
     # A loss that multiplies outputs left out as NaN can be finite while its gradient is not.
     if number <= 2 and method.inputs.receptive_field is not None:
         fix += ", or set labelled_outputs_only to False if it trains on outputs of unlabelled nodes"
-    return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
+    raise DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 
-def outcome_of(method: FederatedMethod, task: Task, history: History, progress: Progress) -> Outcome:
+def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: np.ndarray) -> Outcome:
+    """The outcome of a finished run; `nodes`, (K,), counts each client's nodes."""
     schedule = method.schedule
+    history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
     chosen = history.select(schedule.selection)
     main, *others = task.metrics
     kind, name = main.averaging or schedule.averaging, main.name

@@ -31,8 +31,7 @@ class Dropout:
             raise ValueError(f"dropout must lie in [0, 1), not {probability}")
         # At least one of 2^16 entries is kept, because no scale can make up for losing all.
         self.threshold = min(round(probability * 2**16), 2**16 - 1)
-        self.probability = self.threshold / 2**16
-        self.scale = 1 / (1 - self.probability)
+        self.scale = 1 / (1 - self.threshold / 2**16)
         self.source = np.random.SFC64(seed)
         self.device = device
 

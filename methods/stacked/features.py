@@ -59,7 +59,7 @@ class GradientBuffers:
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.active = False
-        self.kept: list[tuple[Tensor, int]] = []
+        self.kept: dict[int, tuple[Tensor, int]] = {}
         self.taken = 0
 
     def renew(self) -> None:
@@ -69,17 +69,14 @@ class GradientBuffers:
 
     def take(self, width: int, like: Tensor) -> Tensor:
         """Return a (rows, width) tensor, zero except for the rows that the last step's product wrote."""
-        index, self.taken = self.taken, self.taken + 1
-        if not self.active or index > len(self.kept):
-            return like.new_zeros(self.rows, width)
-        if index == len(self.kept):
-            self.kept.append((like.new_zeros(self.rows, width), 0))
-        buffer, version = self.kept[index]
-        if buffer.shape[1] != width:
+        buffer, version = self.kept.get(self.taken, (None, 0))
+        if buffer is None or buffer.shape[1] != width:
             buffer = like.new_zeros(self.rows, width)
         elif buffer._version != version:
             buffer.zero_()
-        self.kept[index] = (buffer, buffer._version)
+        if self.active:
+            self.kept[self.taken] = (buffer, buffer._version)
+        self.taken += 1
         # A view: autograd keeps a gradient without copying it only if nothing else holds the tensor.
         return buffer.view(self.rows, width)
 
@@ -98,7 +95,7 @@ class Features:
         self.rows, self.width = (int(length) for length in features.shape)
         self.dense: Tensor | None = None
         if is_dense(features):
-            self.dense = (features.to_dense() if features.layout is torch.sparse_csr else features).to(device)
+            self.dense = features.to_dense().to(device)
         else:
             matrix, client = as_scipy(features), segments.client.cpu().numpy()
             columns = matrix.indices.astype(np.int64)

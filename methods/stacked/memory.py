@@ -18,9 +18,8 @@ def keep_freed_memory() -> bool:
     Applies to the whole process; returns False if the C library is not glibc and nothing was changed.
     """
     library = _c_library()
-    if not hasattr(library, "mallopt"):
-        return False
-    return bool(library.mallopt(_M_MMAP_MAX, 0) and library.mallopt(_M_TRIM_THRESHOLD, _NEVER))
+    settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER))
+    return hasattr(library, "mallopt") and all(library.mallopt(*each) for each in settings)
 
 
 def return_freed_memory() -> bool:

@@ -74,14 +74,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor | None,
-        matrices: tuple[Tensor, Tensor],
-        ends: tuple[Tensor, Tensor],
+        ctx: Any, h: Tensor, weight: Tensor | None, matrices: tuple[Tensor, Tensor], graph: Any
     ) -> Tensor:
         matrix, ctx.transpose = matrices
-        ctx.ends = ends
+        ctx.graph = graph
         if weight is not None and weight.requires_grad:
             ctx.save_for_backward(h)
         return sparse_product(matrix, h)
@@ -92,7 +88,7 @@ class _Product(torch.autograd.Function):
         to_weight = None
         if ctx.needs_input_grad[1]:
             (h,) = ctx.saved_tensors
-            source, target = ctx.ends
+            source, target = ctx.graph.edges()
             to_weight = (gradient[target] * h[source]).sum(dim=1)
         return to_h, to_weight, None, None
 
@@ -105,27 +101,22 @@ def use_kernel(graph: dgl.DGLGraph, kernel: str) -> dgl.DGLGraph:
     return graph
 
 
-def dgl_runs_on(device: torch.device | str) -> bool:
-    """Whether this build of DGL has kernels for the device; the registry's wheels have only the CPU's."""
-    if torch.device(device).type == "cpu":
-        return True
-    if not torch.cuda.is_available():
-        return False
-    try:
-        dgl.graph(([0], [0])).to(torch.device(device))
-    except dgl.DGLError:
-        return False
-    return True
-
-
 def check_kernel(kernel: str, device: str) -> str:
     """Return the kernel, `dgl` or `torch`, that `propagate` uses on this device.
 
-    Raises UserError if `dgl` is asked for and this build of DGL has no kernels for the device.
+    Raises UserError if `dgl` is asked for and this build of DGL has no kernels for the device; the
+    registry's wheels have only the CPU's.
     """
     if kernel != "dgl":
         return "torch"
-    if not dgl_runs_on(device):
+    place = torch.device(device)
+    runs = place.type == "cpu" or torch.cuda.is_available()
+    try:
+        if runs:
+            dgl.graph(([0], [0])).to(place)
+    except dgl.DGLError:
+        runs = False
+    if not runs:
         raise UserError(
             f"this build of DGL ({dgl.__version__}) has no kernels for {device}: use --kernel torch"
         )
@@ -139,7 +130,7 @@ def kernel_of(graph: dgl.DGLGraph) -> str:
 
 def matrix_product(h: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
     """S h, whose gradient is Sᵀ g; `matrices` are S and Sᵀ, CSR."""
-    return _Product.apply(h, None, matrices, ((), ()))
+    return _Product.apply(h, None, matrices, None)
 
 
 def propagate(graph: dgl.DGLGraph, h: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -156,8 +147,7 @@ def propagate(graph: dgl.DGLGraph, h: Tensor, weight: Tensor | None = None) -> T
             return dgl.ops.copy_u_sum(graph, h)
         return dgl.ops.u_mul_e_sum(graph, h, weight.unsqueeze(-1))
     matrices = _kept(graph, _CACHE, h.device, Adjacency).matrices(weight)
-    ends = graph.edges() if weight is not None and weight.requires_grad else ((), ())
-    return _Product.apply(h, weight, matrices, ends)
+    return _Product.apply(h, weight, matrices, graph)
 
 
 def on_device(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:

@@ -82,7 +82,9 @@ def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
     counts = np.zeros((graph.shape[0], orbits), dtype=np.int64)
     if not largest:
         return counts
-    patterns = {orbit: where for orbit, where in _patterns().items() if orbit < orbits}
+    patterns = {
+        orbit: (edges, own.index(orbit)) for edges, own in _graphlets() for orbit in own if orbit < orbits
+    }
     images = by_messages(graph, patterns) | by_neighbourhoods(graph, orbits)
     table = _images()[:orbits, :orbits]
     # A pattern's other images have fewer nodes, or as many nodes and more edges: they are counted before it.
@@ -106,12 +108,6 @@ def _graphlets() -> tuple[tuple[Edges, tuple[int, ...]], ...]:
         ends = tuple((int(edge[0]), int(edge[1])) for edge in edges.split())
         parsed.append((ends, tuple(map(int, orbits.split()))))
     return tuple(parsed)
-
-
-@functools.cache
-def _patterns() -> dict[int, tuple[Edges, int]]:
-    """Orbit → the graphlet's edges and a node on that orbit."""
-    return {orbit: (edges, orbits.index(orbit)) for edges, orbits in _graphlets() for orbit in orbits}
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 
@@ -68,6 +69,11 @@ def overlapping_federation() -> Federation:
     dataset = small_dataset()
     parts = Partition("overlap", (np.arange(40), np.arange(20, 60)))
     return federate(dataset, parts, make_split(dataset, parts, "ratio", 0))
+
+
+def as_matrix(graph: nx.Graph) -> sp.csr_matrix:
+    """Symmetric 0/1 matrix, nodes in ascending order."""
+    return sp.csr_matrix(nx.to_scipy_sparse_array(graph, nodelist=sorted(graph), dtype=np.float32))
 
 
 def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:

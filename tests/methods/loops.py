@@ -1,6 +1,6 @@
 """Shared code of the plain per-client loops in tests: initial parameters, parts, losses, a comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -99,21 +99,22 @@ def numbers(start: Parameters) -> int:
 def train_by_loop(
     federation: Federation,
     start: Parameters,
-    backbone: str,
+    logits: Callable[[int, Parameters], Tensor],
     shared: list[str],
     weights: Tensor,
     schedule: Schedule,
 ) -> list[Parameters]:
-    """The oracle: `start` holds one client's parameters; returns every client's after the last exchange."""
+    """The oracle: `start` holds one client's parameters, `logits` computes client k's outputs, (nodes, C);
+    returns every client's parameters after the last exchange."""
     parts = client_parts(federation)
     models = [leaves(start) for _ in parts]
     optimisers = [optimiser_of(model, schedule) for model in models]
     for _ in range(schedule.rounds):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
+        for k, (part, model, optimiser) in enumerate(zip(parts, models, optimisers, strict=True)):
+            train = part["train"]
             for _ in range(schedule.local_epochs):
                 optimiser.zero_grad()
-                logits, train = forward(part, model, backbone), part["train"]
-                functional.cross_entropy(logits[train], part["labels"][train]).backward()
+                functional.cross_entropy(logits(k, model)[train], part["labels"][train]).backward()
                 optimiser.step()
         average = mean(models, weights)
         with torch.no_grad():

@@ -1,5 +1,8 @@
 """Methods with the options to test: every branch that keeps state or exchanges something."""
 
+import typing
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from fedsub.methods.core import registry
@@ -36,3 +39,14 @@ APART = [name for name in registry.names() if not registry.describe(name).simula
 """Methods whose clients can run apart."""
 APART_OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}
 """A client draws the nodes of FedALA's W itself; with all of them nothing is drawn."""
+
+
+def choices(name: str) -> Iterator[tuple[str, Any]]:
+    """A method's options that list their values, with each value except the default."""
+    kind: Any = registry.describe(name).options
+    hints = typing.get_type_hints(kind)
+    for field in fields(kind):
+        hint = hints[field.name]
+        for value in (True, False) if hint is bool else typing.get_args(hint):
+            if value != field.default:
+                yield field.name, value

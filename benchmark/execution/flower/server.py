@@ -22,8 +22,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
-from fedsub.methods.core.selection import History
-from fedsub.methods.core.training import Progress, check_loss, check_outputs, outcome_of
+from fedsub.methods.core.training import Progress, check_finite, outcome_of
 from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
@@ -110,7 +109,7 @@ class _Run:
             }
             loss = sum(weight[client] * each for client, each in losses.items()) / sum(weight.values())
             if evaluated := schedule.evaluates(number):
-                check_loss(method, loss, number)
+                check_finite(method, number, loss)
                 progress.losses.append(loss)
             if not received:
                 self._evaluated(number, method, progress)
@@ -128,8 +127,7 @@ class _Run:
                 progress.spent["seconds"].append(sum(progress.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])
-        history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
-        return asdict(outcome_of(method, method.setting.scoring, history, progress))
+        return asdict(outcome_of(method, method.setting.scoring, progress, nodes))
 
     def _wait(self) -> None:
         """Wait until every client has joined and reported its sizes."""
@@ -210,7 +208,7 @@ class _Run:
         """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
         if not self.cell.schedule.evaluates(number):
             return
-        check_outputs(method, any(each["is_nan"] for each in self.scores.values()), number)
+        check_finite(method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
         progress.rounds.append(number)
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 

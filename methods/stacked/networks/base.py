@@ -80,7 +80,7 @@ class Backbone(ABC):
             # Propagation makes sparse features dense. Dense features cost the same as before, and every
             # round saves two propagations and their gradient.
             if self.folds and not self.architecture.input_norm and is_dense(features):
-                dense = features.to_dense() if features.layout is torch.sparse_csr else features
+                dense = features.to_dense()
                 spread = convolution((dense if copied is None else dense[copied]).to(device))
         propagated = None if spread is None else Features(spread, segments, device)
         position = None if position is None else position.to(device)

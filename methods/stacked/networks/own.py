@@ -123,8 +123,7 @@ class Own(Backbone):
             raise UserError(f"{self.name} does not support a method that replaces propagation or features")
         segments, position = Segments(sizes, device), further.get("position")
         lengths, last = segments.sizes.tolist(), segments.longest
-        dense = (features if features.layout is torch.strided else features.to_dense()).to(device)
-        rows = dense.split(lengths)
+        rows = features.to_dense().to(device).split(lengths)
         graphs = [dgl.node_subgraph(graph, each) for each in torch.arange(segments.rows).split(lengths)]
         ends = [[end.to(device, torch.int64) for end in each.edges()] for each in graphs]
         most = max(len(source) for source, _ in ends)

@@ -75,7 +75,7 @@ def test_on_the_whole_graph_nothing_of_the_own_graph_predicts(name: str, options
     except UserError:
         return
     train(method)
-    predicted = WholeGraph(method).predict(method).view(FEDERATION.clients, FEDERATION.nodes, -1)
+    predicted = WholeGraph(method).predict().view(FEDERATION.clients, FEDERATION.nodes, -1)
     twin = make_method(name, options, FEDERATION.merged()[0], on_first(name), schedule)
     twin.build()
     for client in range(FEDERATION.clients):

@@ -1,7 +1,6 @@
 """A server without data that loses messages of clients."""
 
-import typing
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,14 @@ import torch
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import federate
-from fedsub.datasets.hints import hints_of
 from fedsub.datasets.partition import Partition
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
 from fedsub.methods.checks import rounds, subject
-from fedsub.methods.core import registry
-from fedsub.methods.core.halves import ServerHalf, placeholders
+from fedsub.methods.core.halves import ServerHalf
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.setting import make_setting
-from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.federations import community_federation
 from tests.methods.rounding import assert_agree
-from tests.methods.variants import APART, APART_OPTIONS
+from tests.methods.variants import APART, APART_OPTIONS, choices
 
 CLIENTS = 3
 
@@ -30,13 +24,8 @@ CLIENTS = 3
 @pytest.fixture
 def server() -> ServerHalf:
     """FedAvg's server."""
-    federation = community_federation(CLIENTS)
-    held = placeholders(CLIENTS, federation.width, federation.classes)
-    setting = make_setting(federation, Architecture(hidden=(16,)), Schedule(rounds=3))
-    task = type(setting.task)(held)
-    apart = replace(setting, federation=held, task=task, scoring=task)
-    counts = federation.count(federation.train).float()
-    return ServerHalf(registry.create("fedavg", {}, apart), counts / counts.sum())
+    fedavg = subject.Subject.of("fedavg", {})
+    return rounds.halves(fedavg, fedavg.setting(Schedule(rounds=3), CLIENTS))[1]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -64,24 +53,15 @@ def test_nobody_heard_is_refused(server: ServerHalf) -> None:
         server.answer(1, [None] * CLIENTS)
 
 
-def choices() -> list[tuple[str, dict[str, Any]]]:
-    """Each method whose clients can run apart, with each value of an option that has a list of them, but for
-    the default. AdaFGL is left out, since its clients draw nodes."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    for name in sorted({*APART} - {"adafgl"}):
-        kind: Any = registry.describe(name).options
-        others = APART_OPTIONS.get(name, {})
-        defaults = {each.name: each.default for each in fields(kind)}
-        found += [
-            (name, {**others, option: value})
-            for option, hint in hints_of(kind, tuple(defaults)).items()
-            for value in ((False, True) if hint is bool else typing.get_args(hint))
-            if isinstance(value, (bool, str)) and value != defaults[option]
-        ]
-    return found
+CASES = [
+    (name, {**APART_OPTIONS.get(name, {}), option: value})
+    # AdaFGL's clients draw nodes.
+    for name in sorted({*APART} - {"adafgl"})
+    for option, value in choices(name)
+]
 
 
-@pytest.mark.parametrize(("name", "options"), choices())
+@pytest.mark.parametrize(("name", "options"), CASES)
 def test_apart_no_option_needs_what_only_the_simulation_has(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

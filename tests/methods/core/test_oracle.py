@@ -9,6 +9,7 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
 from tests.methods.federations import make_method, small_federation
 from tests.methods.loops import train_by_loop
+from tests.methods.oracle import client_parts, forward
 from tests.methods.second_device import DEVICES, on_device
 
 ROUNDS, EPOCHS = 5, 3
@@ -41,7 +42,10 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, backbone, sparse, 
         train(fresh)
         found = {name: value.detach().cpu() for name, value in fresh.parameters.items()}
 
-    models = train_by_loop(federation, start, backbone, shared, weights, SCHEDULE)
+    parts = client_parts(federation)
+    models = train_by_loop(
+        federation, start, lambda k, model: forward(parts[k], model, backbone), shared, weights, SCHEDULE
+    )
     for name, value in found.items():
         expected = torch.stack([model[name].detach() for model in models])
         torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)

@@ -115,7 +115,7 @@ def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
     given = torch.tensor([[1.0, -5.0, 3.0, 0.5], [0.0, 0.2, -0.1, 0.3]])
     expected = torch.tensor([[0.0, -5.0, 3.0, 0.0], [0.0, 0.2, 0.0, 0.3]])
     assert torch.equal(largest(given, 0.5), expected)
-    assert largest(given, 1.0) is given
+    assert torch.equal(largest(given, 1.0), given)
 
 
 def test_of_the_largest_values_few_bits_are_sent() -> None:

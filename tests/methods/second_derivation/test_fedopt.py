@@ -100,7 +100,7 @@ def test_each_client_alone_is_scored_on_the_whole_graph() -> None:
     federation = small_federation(CLIENTS, nodes=80)
     method = created("local", federation)
     outcome = train(method)
-    found = WholeGraph(method).predict(method).view(CLIENTS, 80, -1)
+    found = WholeGraph(method).predict().view(CLIENTS, 80, -1)
     adjacency, features = whole(federation)
     order = np.argsort(federation.origin.numpy())
     assert (federation.origin[order] == torch.arange(80)).all()

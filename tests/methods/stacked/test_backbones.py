@@ -6,116 +6,37 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import HEADS, NORMS, Architecture
 from fedsub.methods.stacked.backbones import BACKBONES, make_backbone
-from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.propagation import use_kernel
 from tests.methods.federations import small_federation
-from tests.methods.oracle import client_parts
+from tests.methods.oracle import client_parts, formula
 from tests.methods.rounding import assert_agree
 
-
-def attention(h: Tensor, looped: Tensor, sent: Tensor, heard: Tensor) -> Tensor:
-    """A plain loop over nodes and heads; `sent` and `heard` (heads, width), `h` (n, heads · width)."""
-    rows = h.view(len(h), *sent.shape)
-    out = []
-    for v in range(len(h)):
-        near = looped[v].nonzero().squeeze(1)
-        for head in range(len(sent)):
-            score = rows[near, head] @ sent[head] + rows[v, head] @ heard[head]
-            share = torch.where(score > 0, score, 0.2 * score).softmax(dim=0)
-            out.append(share @ rows[near, head])
-    return torch.cat(out).view(len(h), -1)
-
-
-def plain(part: dict[str, Tensor], weights: Parameters, architecture: Architecture) -> Tensor:
-    """Logits of one client from its dense features and adjacency matrix."""
-    h, adjacency = part["features"], part["adjacency"]
-    if architecture.input_norm:
-        h = layer_norm(h, weights["norm.gain"], weights["norm.bias"])
-    looped = adjacency + torch.eye(len(adjacency))
-    degree = looped.sum(dim=1)
-    normalised = looped / torch.outer(degree, degree).sqrt()
-    mean = adjacency / adjacency.sum(dim=1, keepdim=True).clamp(min=1)
-
-    def layer(h: Tensor, name: str) -> Tensor:
-        product = h @ weights[f"{name}.weight"]
-        if architecture.backbone == "gcn":
-            product = normalised @ product
-        if architecture.backbone == "gat":
-            product = attention(product, looped, weights[f"{name}.sent"], weights[f"{name}.heard"])
-        if architecture.backbone == "graphsage":
-            product = product + mean @ h @ weights[f"{name}.neighbour"]
-        return product + weights[f"{name}.bias"]
-
-    if architecture.backbone == "sgc":
-        h = torch.linalg.matrix_power(normalised, architecture.hops) @ h
-    else:
-        for index in range(len(architecture.hidden)):
-            name, before = f"layers.{index}", h
-            h = layer(h, name)
-            if architecture.residual and architecture.backbone in ("gcn", "gat"):
-                h = h + before @ weights[f"{name}.residual"]
-            if architecture.norm == "layer":
-                h = layer_norm(h, weights[f"{name}.gain"], weights[f"{name}.shift"])
-            if architecture.head != "bare" or index < len(architecture.hidden) - 1:
-                h = h.relu()
-        if architecture.head == "convolution" and architecture.backbone != "gprgnn":
-            return layer(h, "head")
-    logits = h @ weights["head.weight"] + weights["head.bias"]
-    if architecture.backbone == "gprgnn":
-        powers = (torch.linalg.matrix_power(normalised, hop) for hop in range(architecture.gpr_hops + 1))
-        logits = sum(g * power @ logits for g, power in zip(weights["head.pagerank"], powers, strict=True))
-    return logits
-
-
-def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    module = nn.LayerNorm(len(gain))
-    return torch.func.functional_call(module, {"weight": gain, "bias": shift}, h)
+ARCHITECTURES = st.builds(
+    Architecture,
+    # The layer norm of two numbers is a step, whose gradient rounding moves without bound.
+    hidden=st.lists(st.sampled_from([4, 6, 8]), min_size=1, max_size=4).map(tuple),
+    head=st.sampled_from(HEADS),
+    input_norm=st.booleans(),
+    hops=st.integers(0, 4),
+    norm=st.sampled_from(NORMS),
+    residual=st.booleans(),
+    heads=st.just(2),
+    gpr_hops=st.integers(0, 4),
+)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES.names())
 @settings(max_examples=20)
-@given(
-    # The layer norm of two numbers is a step, whose gradient rounding moves without bound.
-    hidden=st.lists(st.sampled_from([4, 6, 8]), min_size=1, max_size=4),
-    hops=st.integers(0, 4),
-    head=st.sampled_from(HEADS),
-    input_norm=st.booleans(),
-    norm=st.sampled_from(NORMS),
-    residual=st.booleans(),
-    sparse=st.booleans(),
-    kernel=st.sampled_from(["dgl", "torch"]),
-    seed=st.integers(0, 99),
-)
+@given(ARCHITECTURES, st.booleans(), st.sampled_from(["dgl", "torch"]), st.integers(0, 99))
 def test_a_network_and_its_gradient_are_its_formula_at_each_client(
-    backbone: str,
-    hidden: list[int],
-    hops: int,
-    head: str,
-    input_norm: bool,
-    norm: str,
-    residual: bool,
-    sparse: bool,
-    kernel: str,
-    seed: int,
+    backbone: str, architecture: Architecture, sparse: bool, kernel: str, seed: int
 ) -> None:
-    architecture = Architecture(
-        backbone,
-        tuple(hidden),
-        head,
-        0.0,
-        input_norm,
-        hops,
-        norm=norm,
-        residual=residual,
-        heads=2,
-        gpr_hops=hops,
-    )
+    architecture = replace(architecture, backbone=backbone)
     federation, network = small_federation(clients=3, nodes=30, sparse=sparse), make_backbone(architecture)
     use_kernel(federation.graph, kernel)
     inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
@@ -128,18 +49,17 @@ def test_a_network_and_its_gradient_are_its_formula_at_each_client(
     }
     parts = client_parts(federation)
     expected = torch.cat(
-        [plain(parts[k], {n: v[k] for n, v in weights.items()}, architecture) for k in range(3)]
+        [formula(parts[k], {n: v[k] for n, v in weights.items()}, architecture) for k in range(3)]
     )
     actual = network.forward(inputs, weights)
     direction = torch.randn(expected.shape, generator=generator)
     torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3)
     scale = max(1.0, float(expected.detach().abs().max()))
-    for found, wanted in zip(
-        torch.autograd.grad((actual * direction).sum() / scale, [*weights.values()]),
-        torch.autograd.grad((expected * direction).sum() / scale, [*weights.values()]),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+    found, wanted = (
+        torch.autograd.grad((each * direction).sum() / scale, [*weights.values()])
+        for each in (actual, expected)
+    )
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
 
 
 def test_norm_and_residual_start_as_torch_starts_them() -> None:

@@ -5,7 +5,6 @@ which refuses operands from two devices as CUDA does.
 """
 
 import dataclasses
-import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.propagation import check_kernel
 from tests.methods.federations import make_method, small_federation
 from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device, second_device
-from tests.methods.variants import SHORT
+from tests.methods.variants import SHORT, choices
 
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"version": "b", "features": "deg"}}
 """(method, option) → options that this option requires."""
@@ -28,19 +27,9 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"vers
 def variants() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Every method as it is, and with every choice of every option; FedIIH with its bound; links."""
     for name in registry.names():
-        info = registry.describe(name)
-        hints = typing.get_type_hints(info.options)
         yield name, {}, "node-classification"
-        for field in dataclasses.fields(info.options):
-            hint = hints[field.name]
-            choices = (True, False) if hint is bool else typing.get_args(hint)
-            for choice in choices:
-                if choice != field.default:
-                    yield (
-                        name,
-                        {field.name: choice, **NEEDS.get((name, field.name), {})},
-                        "node-classification",
-                    )
+        for option, value in choices(name):
+            yield name, {option: value, **NEEDS.get((name, option), {})}, "node-classification"
     yield "fediih", {"variational": 1.0}, "node-classification"
     # The task is independent of the method: three methods that train on pairs in different ways.
     for name in ("fedavg", "central", "fedgcn"):

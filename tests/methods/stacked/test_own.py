@@ -7,8 +7,8 @@ from typing import Any
 import dgl
 import pytest
 import torch
-import torch.nn.functional as functional
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
@@ -17,7 +17,9 @@ from fedsub.methods.core.base import FederatedMethod, Schedule
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture, runs_with
 from fedsub.methods.stacked.networks.own import Own
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import make_method, small_federation
+from tests.methods.loops import train_by_loop
 from tests.methods.rounding import assert_agree
 
 SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.05)
@@ -72,29 +74,18 @@ def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0
     return make_method(name, {}, FEDERATION, architecture, schedule, seed=1)
 
 
-def plain_fedavg(network: Callable[..., nn.Module], method: FederatedMethod) -> list[dict[str, Tensor]]:
-    """Train K modules one by one, each on its client's graph, and average them; return their parameters."""
-    start = {name: value[0].detach().clone() for name, value in method.parameters.items()}
-    modules = [network(FEDERATION.width, FEDERATION.classes) for _ in range(FEDERATION.clients)]
-    for module in modules:
-        module.load_state_dict(start)
-    adam = [torch.optim.Adam(each.parameters(), lr=0.05, weight_decay=1e-6) for each in modules]
-    dense = FEDERATION.features.to_dense()
-    for _ in range(SCHEDULE.rounds):
-        for k, module in enumerate(modules):
-            mine = (FEDERATION.client == k).nonzero().squeeze(1)
-            graph, train_rows = dgl.node_subgraph(FEDERATION.graph, mine), FEDERATION.train[mine]
-            for _ in range(SCHEDULE.local_epochs):
-                adam[k].zero_grad()
-                logits = module(graph, dense[mine])[train_rows]
-                functional.cross_entropy(logits, FEDERATION.labels[mine][train_rows]).backward()
-                adam[k].step()
-        with torch.no_grad():
-            for several in zip(*(each.parameters() for each in modules), strict=True):
-                mean = sum(w * each for w, each in zip(method.weights, several, strict=True))
-                for each in several:
-                    each.copy_(mean)
-    return [dict(module.named_parameters()) for module in modules]
+def plain_fedavg(network: Callable[..., nn.Module], method: FederatedMethod) -> list[Parameters]:
+    """Train plain modules one by one, each on its client's graph, and average them; return their
+    parameters."""
+    module, dense = network(FEDERATION.width, FEDERATION.classes), FEDERATION.features.to_dense()
+    rows = [(FEDERATION.client == k).nonzero().squeeze(1) for k in range(FEDERATION.clients)]
+    graphs = [dgl.node_subgraph(FEDERATION.graph, mine) for mine in rows]
+
+    def logits(k: int, model: Parameters) -> Tensor:
+        return functional_call(module, model, (graphs[k], dense[rows[k]]))
+
+    start = {name: value[0] for name, value in method.parameters.items()}
+    return train_by_loop(FEDERATION, start, logits, [*start], method.weights, SCHEDULE)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,16 @@ from tests.methods.rounding import assert_agree
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) > 0)
 
 
+def assert_same_function(
+    out: torch.Tensor, expected: torch.Tensor, inputs: list[torch.Tensor], tolerance: float = 1e-4
+) -> None:
+    """Outputs agree, and so do the gradients of a random sum of them for the inputs."""
+    torch.testing.assert_close(out, expected, atol=tolerance, rtol=tolerance)
+    probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(0), dtype=out.dtype)
+    found, wanted = (torch.autograd.grad((each * probe).sum(), inputs) for each in (out, expected))
+    torch.testing.assert_close(found, wanted, atol=tolerance, rtol=tolerance)
+
+
 @pytest.mark.parametrize("learned", [True, False])
 def test_kernels_agree_forward_and_backward(learned):
     graph = with_self_loops(small_dataset(nodes=50).graph)
@@ -40,8 +50,7 @@ def test_kernels_agree_forward_and_backward(learned):
         out = propagate(use_kernel(graph, kernel), h, weight)
         out.square().sum().backward()
         results.append((out.detach(), h.grad, weight.grad if learned else torch.zeros(1)))
-    for left, right in zip(*results, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
 
 
 def test_a_changed_weight_is_not_served_from_the_cache():
@@ -86,12 +95,7 @@ def test_segment_product_is_each_clients_product(sizes, inner, outer, seed, prod
     weight = torch.randn(len(sizes), inner, outer, generator=generator).requires_grad_()
     out = product(h, weight, segments)
     expected = torch.einsum("ni,nio->no", h, weight[segments.client])
-    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
-    probe = torch.randn(out.shape, generator=generator)
-    got = torch.autograd.grad((out * probe).sum(), [h, weight])
-    wanted = torch.autograd.grad((expected * probe).sum(), [h, weight])
-    for left, right in zip(got, wanted, strict=True):
-        torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+    assert_same_function(out, expected, [h, weight])
 
 
 @settings(max_examples=30)
@@ -156,12 +160,7 @@ def test_activation_equals_its_parts(probability):
     bias = torch.randn(2, 33, generator=generator).requires_grad_()
     out = activate(h, bias, segments, Dropout(probability, seed=5))
     expected = Dropout(probability, seed=5)(torch.relu(h + bias[segments.client]))
-    torch.testing.assert_close(out, expected)
-    probe = torch.randn(out.shape, generator=generator)
-    got = torch.autograd.grad((out * probe).sum(), [h, bias])
-    wanted = torch.autograd.grad((expected * probe).sum(), [h, bias])
-    for left, right in zip(got, wanted, strict=True):
-        torch.testing.assert_close(left, right)
+    assert_same_function(out, expected, [h, bias], tolerance=1e-5)
 
 
 def test_federation_lays_clients_side_by_side():
@@ -284,11 +283,7 @@ def test_squared_distance_is_torchs_own(received):
     value = torch.randn(4, 5, 3, requires_grad=True)
     constant = torch.randn(received)
     expected = (value - constant).square().sum()
-    found = squared_distance(value, constant)
-    torch.testing.assert_close(found, expected)
-    (want,) = torch.autograd.grad(0.3 * expected, value)
-    (have,) = torch.autograd.grad(0.3 * found, value)
-    torch.testing.assert_close(have, want)
+    assert_same_function(squared_distance(value, constant), expected, [value], tolerance=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [[40, 0, 3], [43]])
@@ -297,16 +292,11 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     segments = Segments(torch.tensor(sizes))
     h = torch.randn(43, 30, generator=generator).requires_grad_()
     weight = torch.randn(len(sizes), 30, 50, generator=generator).requires_grad_()
-    gradient = torch.randn(43, 50, generator=generator)
     expected = padded_product(h, weight, segments)
     monkeypatch.setattr("fedsub.methods.stacked.segments._LARGE", 0.0)
     large = Mock(side_effect=segments_module.large_product)
     monkeypatch.setattr(segments_module, "large_product", large)
-    out = segment_product(h, weight, segments)
-    found = torch.autograd.grad(out, (h, weight), gradient)
-    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
-    for own, other in zip(found, torch.autograd.grad(expected, (h, weight), gradient), strict=True):
-        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+    assert_same_function(segment_product(h, weight, segments), expected, [h, weight], tolerance=1e-5)
     # A torch without grouped_mm uses DGL's product.
     assert large.call_count == (3 * len(sizes) if hasattr(functional, "grouped_mm") else 0)
 
@@ -328,10 +318,7 @@ def test_cross_entropy_and_its_gradient_are_torchs(rows, classes, seed, spread, 
     output.requires_grad_()
     loss = cross_entropy(output, chosen, labels, weight)
     expected = torch.dot(functional.cross_entropy(output[chosen], labels, reduction="none"), weight)
-    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
-    (got,) = torch.autograd.grad(3 * loss, output)
-    (wanted,) = torch.autograd.grad(3 * expected, output)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert_same_function(loss, expected, [output])
 
 
 def stacked(clients: int, seed: int) -> dict[str, torch.Tensor]:

@@ -14,14 +14,13 @@ from orca import orca_nodes
 from fedsub.datasets.errors import UserError
 from fedsub.methods.structure import homomorphisms, one_hot_degrees, random_start
 from fedsub.methods.structure.graphlets import LARGEST_GRAPHLET, _graphlets, count_orbits, graphlet_degrees
-from tests.methods.federations import random_graph
+from tests.methods.federations import as_matrix, random_graph
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_degrees_are_one_hot_and_the_last_column_takes_the_rest() -> None:
-    star = sp.csr_matrix(nx.to_scipy_sparse_array(nx.star_graph(5), dtype=np.float32))
-    features = one_hot_degrees(star, 4)
+    features = one_hot_degrees(as_matrix(nx.star_graph(5)), 4)
     assert features.sum(dim=1).tolist() == [1] * 6
     assert features.argmax(dim=1).tolist() == [3, 1, 1, 1, 1, 1]
 
@@ -43,9 +42,7 @@ def test_graphlets_equal_orcas_on_any_graph(nodes: int, share: float, seed: int,
 
 
 def test_graphlets_of_hubs_and_of_many_blocks_equal_orcas(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = sp.csr_matrix(
-        nx.to_scipy_sparse_array(nx.barabasi_albert_graph(150, 6, seed=1), dtype=np.float32)
-    )
+    graph = as_matrix(nx.barabasi_albert_graph(150, 6, seed=1))
     expected = orca_orbits(graph, 73)
     for block, waiting in ((1, 1000), (7, 8 * 150 * 7), (150, 2**24)):
         monkeypatch.setattr(homomorphisms, "BLOCK", block)
@@ -67,11 +64,8 @@ def test_the_table_of_graphlets_is_that_of_all_small_graphs_up_to_symmetry() -> 
 
 
 def test_a_graph_whose_counts_would_not_be_exact_is_refused() -> None:
-    leaves = 9742
-    star = sp.coo_matrix((np.ones(leaves), (np.zeros(leaves, dtype=int), np.arange(1, leaves + 1))))
-    star.resize(leaves + 1, leaves + 1)
     with pytest.raises(UserError, match="9742 neighbours"):
-        graphlet_degrees(sp.csr_matrix(star + star.T), 73)
+        graphlet_degrees(as_matrix(nx.star_graph(9742)), 73)
 
 
 def test_graphlets_of_isolated_nodes_are_zero() -> None:

@@ -12,13 +12,9 @@ from scipy.stats import chisquare
 
 from fedsub.methods.structure import node2vec as module
 from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
+from tests.methods.federations import as_matrix
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-
-
-def as_matrix(graph: nx.Graph) -> sp.csr_matrix:
-    """Symmetric 0/1 matrix, nodes in ascending order."""
-    return sp.csr_matrix(nx.to_scipy_sparse_array(graph, nodelist=sorted(graph), dtype=np.float32))
 
 
 def paw_with_tail() -> sp.csr_matrix:

@@ -19,11 +19,23 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import check_selects, train
 from fedsub.methods.stacked import kernels
 from fedsub.methods.tasks import further_metrics, metrics
-from fedsub.methods.tasks.metrics import Items
+from fedsub.methods.tasks.metrics import Items, Score
 from tests.methods.federations import community_federation, make_method, small_federation
 from tests.methods.rounding import assert_agree
 
 CLIENTS, CLASSES = 4, 3
+
+
+def assert_auc(found: Score, client: np.ndarray, joined: np.ndarray, score: np.ndarray) -> None:
+    """Check each client's area and weight; the others are (m,)."""
+    for k in range(CLIENTS):
+        own = client == k
+        if joined[own].any() and not joined[own].all():
+            assert float(found.value[k]) == pytest.approx(roc_auc_score(joined[own], score[own]))
+            assert found.weight[k] == own.sum()
+        else:
+            assert torch.isnan(found.value[k])
+            assert found.weight[k] == 0
 
 
 @settings(max_examples=30)
@@ -37,14 +49,7 @@ def test_auc_is_scikit_learns_in_each_client(data: list[tuple[int, int, bool]]) 
     labels, rows = torch.from_numpy(joined).float(), torch.arange(len(data))
     items = Items(labels, torch.from_numpy(client), CLIENTS, rows)
     found = metrics.find("roc_auc")(torch.from_numpy(score).float(), items)
-    for k in range(CLIENTS):
-        own = client == k
-        if joined[own].any() and not joined[own].all():
-            assert float(found.value[k]) == pytest.approx(roc_auc_score(joined[own], score[own]))
-            assert found.weight[k] == own.sum()
-        else:
-            assert torch.isnan(found.value[k])
-            assert found.weight[k] == 0
+    assert_auc(found, client, joined, score)
 
 
 @settings(max_examples=30)
@@ -103,13 +108,7 @@ def test_auc_of_nodes_is_scikit_learns_by_the_probability_of_class_1(
     client, label = (torch.tensor(column) for column in zip(*nodes, strict=True))
     found = metrics.find("roc_auc")(output, Items(label, client, CLIENTS, rows))
     likely = output.double().softmax(dim=1)[rows, 1]
-    for k in range(CLIENTS):
-        own = client == k
-        if label[own].unique().numel() == 2:
-            assert float(found.value[k]) == pytest.approx(roc_auc_score(label[own], likely[own]))
-        else:
-            assert torch.isnan(found.value[k])
-            assert found.weight[k] == 0
+    assert_auc(found, client.numpy(), label.numpy(), likely.numpy())
 
 
 def test_the_metric_that_selects_has_the_curve_and_stands_beside_the_tasks_own() -> None:
