@@ -141,16 +141,13 @@ class GCFL(FederatedMethod):
 
     def average_clusters(self, sent: Message) -> Message:
         """Each client's cluster model, name → (K, …), or (1, …) while there is one cluster."""
-        count = int(self.clusters.max()) + 1
-        if count == 1:
+        if not self.clusters.any():
             return super().aggregate(sent)
-        matrix = torch.zeros(count, len(self.clusters), device=self.device)
         clusters = self.clusters.to(self.device)
-        matrix[clusters, torch.arange(len(clusters), device=self.device)] = self.weights
+        member = functional.one_hot(clusters).T.float()
+        matrix = member * self.weights
         # A cluster without any training node averages its members with equal weights.
-        empty = matrix.sum(dim=1) == 0
-        even = empty[clusters] & self.present
-        matrix[clusters, torch.arange(len(clusters), device=self.device)] += even.float()
+        matrix += member * (matrix.sum(dim=1, keepdim=True) == 0) * self.present
         total = matrix.sum(dim=1, keepdim=True)
         matrix /= torch.where(total > 0, total, 1.0)
         trained = (total > 0).squeeze(1)[clusters]

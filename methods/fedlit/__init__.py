@@ -40,14 +40,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register, rows_read
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
-from fedsub.methods.fedlit.layers import (
-    Layer,
-    Messages,
-    channel_graph,
-    channel_sum,
-    layers_to_read,
-    linear_sum,
-)
+from fedsub.methods.fedlit.layers import Layer, Messages, channel_sum, layers_to_read, linear_sum
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import (
@@ -59,7 +52,7 @@ from fedsub.methods.stacked.parameters import (
     stack,
     unprefixed,
 )
-from fedsub.methods.stacked.propagation import propagate
+from fedsub.methods.stacked.propagation import propagate, use_kernel
 from fedsub.methods.stacked.segments import segment_product
 
 
@@ -184,9 +177,9 @@ class FedLIT(FederatedMethod):
         self.messages = {}
         types, ends = self.options.types, (self.clustering.source, self.clustering.target)
         near, far = ((types * end + kind).cpu() for end in ends)
-        mean = self.setting.architecture.backbone == "graphsage"
-        nodes = types * self.federation.nodes
-        self.graph, weight = channel_graph(near, far, nodes, self.setting.kernel, mean)
+        directed = torch.cat([near, far]), torch.cat([far, near])
+        graph = use_kernel(dgl.graph(directed, num_nodes=types * self.federation.nodes), self.setting.kernel)
+        self.graph, weight = self.backbone.messages(graph)
         self.edge_weight = weight.to(self.device)
 
     def train_round(self) -> Tensor:
@@ -221,9 +214,8 @@ class FedLIT(FederatedMethod):
         Neighbours are summed before the product, so that only the r nodes are multiplied.
         """
         if (layer, before) not in self.messages:
-            self.messages[layer, before] = Messages(
-                layer, before, self.graph, self.edge_weight, itself=len(self.backbone.weights) > 1
-            )
+            graph, weights = self.graph, self.edge_weight
+            self.messages[layer, before] = Messages(layer, before, graph, weights, self.backbone.itself)
         read = self.messages[layer, before](h)
         weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)

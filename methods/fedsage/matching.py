@@ -86,8 +86,7 @@ class OtherClients:
 
     def _gradient(self, generated: Tensor, owner: Tensor) -> Tensor:
         rows = len(generated)
-        share = self._nearest(generated, owner)
-        node, row, weight = share
+        node, row, weight = self._nearest(generated, owner)
         pointer = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
         pointer[1:] = torch.bincount(row, minlength=rows).cumsum(0)
         order = torch.argsort(row, stable=True)

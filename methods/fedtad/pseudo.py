@@ -94,9 +94,3 @@ class PseudoGraph:
 
         inputs = Inputs(shared.segments, shared, convolve, self.classes)
         return self.backbone.forward(inputs, parameters, dropout).view(networks, len(features), -1)
-
-
-def join(features: Tensor, neighbours: int, backbone: Backbone, classes: int, kernel: str) -> PseudoGraph:
-    """The pseudo graph of nodes with `features`, (m, d), joined by `nearest_graph`."""
-    graph = nearest_graph(features, neighbours, kernel)
-    return PseudoGraph(features, backbone.convolution(graph, features.device), backbone, classes)
