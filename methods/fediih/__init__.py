@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
@@ -47,7 +48,6 @@ from fedsub.datasets.limits import Count, NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
@@ -55,6 +55,7 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
+from fedsub.methods.stacked.segments import Segments, large_product
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""
 VARIANCE = 0.25
 """Variance of the prior."""
+ROWS = 256
+"""Number of rows of a client's matrix of pairs that are computed at a time."""
 
 
 @register(
@@ -129,8 +132,6 @@ class FedIIH(FederatedMethod):
             start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
         return stack(start, self.federation.clients, self.device)
 
-    # ------------------------------------------------------------------ network
-
     def logits(self, dropout: Dropout | None) -> Tensor:
         return self.backbone.classify(self.inputs, self.embed(dropout), self.parameters)
 
@@ -161,8 +162,6 @@ class FedIIH(FederatedMethod):
         factors = h.view(len(h), self.options.factors, -1)
         return self.route(factors, self.options.iterations).flatten(1)
 
-    # ----------------------------------------------------------------- training
-
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k and the negative variational bounds, ()."""
         loss = super().objective(logits)
@@ -177,6 +176,7 @@ class FedIIH(FederatedMethod):
         """Each client's negative bound, (K,); its nodes' distributions and a sample of them are (n, F·D)."""
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
         neighbours = propagate(self.federation.graph, sample)
+        # The cross-entropy of σ(p) with a is ln(1 + e^p) − a p, p = z_i · z_j; a is 1 at an edge, else 0.
         joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
         losses = pairwise_softplus(sample, segments) - joined
         reconstruction = losses / segments.sizes.square().to(losses)
@@ -187,8 +187,6 @@ class FedIIH(FederatedMethod):
         drift = gaussian_kl(prior, fixed, self.center, fixed)
         unlikely = (math.log(2 * math.pi) + prior.square()) / 2
         return reconstruction + nodes + (drift + unlikely).mean(dim=2).sum(dim=1)
-
-    # ----------------------------------------------------------------- exchange
 
     def send(self) -> Message:
         """The model, and μ and s as `mean` and `log_variance`."""
@@ -230,6 +228,35 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_var
     """KL(N(mean, variance) ‖ N(other, other variance)) of each entry; the shapes broadcast."""
     ratio = (log_variance.exp() + (mean - other).square()) / other_log_variance.exp()
     return (other_log_variance - log_variance + ratio - 1) / 2
+
+
+def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
+    """Σ_ij ln(1 + e^(z_i · z_j)) over each client's nodes, i = j included; (n, width) → (K,).
+
+    The gradient for z_i is 2 Σ_j σ(z_i · z_j) z_j. No matrix of all pairs is stored.
+    """
+    return _PairwiseSoftplus.apply(z, segments)
+
+
+class _PairwiseSoftplus(torch.autograd.Function):
+    """Computes the gradient together with the sum. The loop over clients costs little beside the products."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, segments: Segments) -> Tensor:
+        total, slope, sizes = z.new_zeros(segments.clients), torch.empty_like(z), segments.sizes.tolist()
+        for client, (own, to_own) in enumerate(zip(z.split(sizes), slope.split(sizes), strict=True)):
+            for some, to_some in zip(own.split(ROWS), to_own.split(ROWS), strict=True):
+                pairs = large_product(some, own.t())
+                total[client] += functional.softplus(pairs).sum()
+                to_some.copy_(large_product(pairs.sigmoid_(), own))
+        ctx.segments = segments
+        ctx.save_for_backward(slope)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return 2 * slope * gradient.index_select(0, ctx.segments.client).unsqueeze(1), None
 
 
 def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float, present: Tensor) -> Tensor:
