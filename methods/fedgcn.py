@@ -68,8 +68,7 @@ class FedGCNOptions(Options):
     normalisation: Literal["symmetric", "none"] = tunable("symmetric", choices=("symmetric", "none"))
     """Whether summed features are divided by the square roots of both nodes' degrees."""
     degrees: Literal["global", "extended"] = tunable("global", choices=("global", "extended"))
-    """Graph in which the degrees of the convolving layers are counted: the whole graph, or the client's
-    extended one."""
+    """Graph in which convolving layers count degrees: the whole graph, or the client's extended one."""
 
     def breaks_privacy(self) -> str:
         if self.hops == 0 or self.sent == "sums":
@@ -177,9 +176,7 @@ class Extended:
     @property
     def shared_nodes(self) -> int:
         """Number of distinct nodes in the halo of some client."""
-        own = np.zeros(len(self.node), dtype=bool)
-        own[self.position] = True
-        return len(np.unique(self.node[~own]))
+        return len(np.unique(np.delete(self.node, self.position)))
 
     def features(self) -> Tensor:
         """x_v of every row, (m, d), in the layout of the federation's features."""

@@ -59,8 +59,7 @@ class SplitOptions(Options):
 @dataclass(frozen=True)
 class GCFLOptions(SplitOptions):
     weights: Literal["shifted", "positive"] = "shifted"
-    """Edge weights of the graph that is cut: `shifted`, cosine + 1, as in the authors' code; `positive`,
-    max(cosine, 0)."""
+    """Edge weights of the cut graph: `shifted`, cosine + 1 (authors' code); `positive`, max(cosine, 0)."""
 
 
 @dataclass(frozen=True)
@@ -194,11 +193,8 @@ class GCFLPlus(GCFL):
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             loss = descend(self)
-            lengths = [
-                torch.linalg.vector_norm(gradient.flatten(1), dim=1)
-                for gradient in (self.parameters[name].grad for name in self.shared())
-                if gradient is not None
-            ]
+            gradients = (self.parameters[name].grad for name in self.shared())
+            lengths = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients if g is not None]
             norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
             self.norm = torch.where(self.working, norm, self.norm)
         return loss

@@ -34,8 +34,7 @@ def unit_softmax(z: Tensor) -> Tensor:
 
 
 def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
-    """B for P (n, C): (K, m, m) bool, m the nodes of the largest client; exactly symmetric in spite of
-    rounding."""
+    """B for P (n, C): (K, m, m) bool, m the nodes of the largest client; exactly symmetric."""
     unit = segments.pad(unit_softmax(prior))
     alike = torch.empty(*unit.shape[:2], segments.longest, dtype=torch.bool, device=unit.device)
     # One client after the other: the cosines of all clients at once may not fit in memory.
@@ -91,8 +90,7 @@ class Messages:
         return z.index_copy(0, receivers.rows, found)
 
     def _mean(self, unit: Tensor) -> Tensor:
-        """μ, (K,). The sum of ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩, in float64, since R − μ may
-        be small compared with μ."""
+        """μ, (K,), in float64, since R − μ may be small: Σ_i≠j ⟨u_i, u_j⟩ = Σ_i ⟨u_i, Σ_j u_j − u_i⟩."""
         unit = unit.double()
         cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
         sizes = self.segments.sizes.square().clamp(min=1).to(unit)

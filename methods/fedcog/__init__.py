@@ -53,13 +53,7 @@ from fedsub.methods.fedcog.features import (
     unchanged,
 )
 from fedsub.methods.feddyn import DynamicRegularisation
-from fedsub.methods.fedopt import (
-    AdaptiveServer,
-    FedAdagradOptions,
-    FedAdamOptions,
-    ServedMethod,
-    ServerRule,
-)
+from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions, ServedMethod, ServerRule
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.inputs import Inputs
@@ -120,27 +114,6 @@ class FedCogOptions(Options):
         """The convolution that is used, given the setting's backbone."""
         return backbone if self.convolution == "backbone" else self.convolution
 
-    def propagations(self, given: Architecture) -> int:
-        return self.hops or (given.hops if self.kind(given.backbone) == "sgc" else DEEP_HOPS)
-
-    def after_propagation(self, given: Architecture) -> Architecture:
-        """The network after the propagation; with gcn the setting's own."""
-        if self.kind(given.backbone) == "gcn":
-            return replace(given, backbone="gcn")
-        # The input is normalised before it is propagated; its gain and bias are part of the weights.
-        if self.hidden > 0:
-            return replace(given, backbone="mlp", hidden=(self.hidden,), head="linear", input_norm=False)
-        return replace(given, backbone="sgc", hops=0, input_norm=False)
-
-    def rule(self) -> ServerRule:
-        if self.server == "feddyn":
-            return DynamicRegularisation(self.alpha)
-        if self.server == "fedavg":
-            return ServerRule()
-        default = FedAdamOptions() if self.server == "fedadam" else FedAdagradOptions()
-        rate = self.server_learning_rate or default.server_learning_rate
-        return AdaptiveServer(replace(default, server_learning_rate=rate, tau=self.tau or default.tau))
-
     def unused(self, backbone: str) -> Mapping[str, str]:
         kind = self.kind(backbone)
         idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
@@ -200,15 +173,13 @@ class FedCog(ServedMethod):
     layer: int = 0
     """Number of layers already computed in this step."""
 
-    # ------------------------------------------------------------------ set-up
-
     @property
     def kind(self) -> str:
         return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
         """Prepare rule and network. With gcn the losses are weighted by K p_k, and models averaged evenly."""
-        self.architecture = self.options.after_propagation(self.setting.architecture)
+        self.architecture = self._after_propagation()
         super().build()
         if self.kind == "gcn":
             # Every client's step minimises Σ p_k F_k, even if it has no training nodes.
@@ -221,8 +192,25 @@ class FedCog(ServedMethod):
         """Whether features are layer-normalised before propagation, with a column of ones appended."""
         return self.setting.architecture.input_norm and self.kind != "gcn"
 
+    def _after_propagation(self) -> Architecture:
+        """The network after the propagation; with gcn the setting's own."""
+        given, hidden = self.setting.architecture, self.options.hidden
+        if self.kind == "gcn":
+            return replace(given, backbone="gcn")
+        # The input is normalised before it is propagated; its gain and bias are part of the weights.
+        if hidden > 0:
+            return replace(given, backbone="mlp", hidden=(hidden,), head="linear", input_norm=False)
+        return replace(given, backbone="sgc", hops=0, input_norm=False)
+
     def make_rule(self) -> ServerRule:
-        return self.options.rule()
+        options = self.options
+        if options.server == "feddyn":
+            return DynamicRegularisation(options.alpha)
+        if options.server == "fedavg":
+            return super().make_rule()
+        default = FedAdamOptions() if options.server == "fedadam" else FedAdagradOptions()
+        rate = options.server_learning_rate or default.server_learning_rate
+        return AdaptiveServer(replace(default, server_learning_rate=rate, tau=options.tau or default.tau))
 
     def make_inputs(self) -> Inputs:
         """Couple the graphs and propagate the features; with gcn every step propagates instead."""
@@ -273,7 +261,7 @@ class FedCog(ServedMethod):
 
     @property
     def hops(self) -> int:
-        return self.options.propagations(self.setting.architecture)
+        return self.options.hops or (self.setting.architecture.hops if self.kind == "sgc" else DEEP_HOPS)
 
     def initial_parameters(self) -> Parameters:
         parameters = super().initial_parameters()
@@ -286,11 +274,8 @@ class FedCog(ServedMethod):
             parameters |= stack(start, self.federation.clients, self.device)
         return parameters
 
-    # ------------------------------------------------------------------- round
-
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of all nodes, (n, C). In training rows are zero except at training nodes, if the loss reads
-        only these."""
+        """Outputs, (n, C). If training reads only training nodes, the other rows are then zero."""
         self.layer = 0
         parameters = self.parameters if self.kind == "gcn" else folded(self.parameters)
         if self.training is None or not trains(dropout):

@@ -49,8 +49,7 @@ class Sent:
 
     def forms(self) -> dict[str, tuple[Tensor, ...]]:
         """Tensors sent in each form: all values; the non-zero ones with 32-bit columns and pointers; or only
-        the non-zero ones, which no receiver could place. By its figures, the paper's Table 4 counts the
-        last."""
+        the non-zero ones, as the paper's Table 4 counts by its figures (no receiver could place them)."""
         nonzero = unformed(self.nonzero)
         places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
         return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
@@ -62,9 +61,7 @@ class FeaturePropagation:
     def __init__(self, convolution: CoupledConvolution) -> None:
         self.convolution = convolution
         self.sent = Sent()
-        coupling = convolution.coupling
-        self.nodes = coupling.nodes
-        self.route = coupling.route.numpy()
+        self.nodes = convolution.coupling.nodes
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; the result of a sparse input may be dense."""
@@ -95,7 +92,8 @@ class FeaturePropagation:
         inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
         border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
         # Travel only renumbers columns: rows, most of a large matrix, need not be copied.
-        sender = np.concatenate([np.arange(self.nodes), self.nodes + self.route]).astype(border.indices.dtype)
+        route = self.nodes + step.coupling.route.numpy()
+        sender = np.concatenate([np.arange(self.nodes), route]).astype(border.indices.dtype)
         return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
     def _dense(self, h: Tensor) -> Tensor:

@@ -78,8 +78,6 @@ class FedGTAOptions(Options):
     """Scores by which GAMLP mixes a node's hops: the node's own, or as misread in the authors' code."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """GAMLP's options are unused without it, the backbone with it. γ = 1 leaves the options of
-        propagation and confidence unused, zero steps the spread, zero spread the steps."""
         idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
         if self.network == "gamlp":
             idle = {"backbone": "network=backbone"}

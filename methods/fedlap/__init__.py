@@ -120,8 +120,6 @@ class FedLap(FedSGD):
     degree: Tensor
     """(m, 1) degrees in the global graph."""
 
-    # ------------------------------------------------------------------ set-up
-
     def build(self) -> None:
         self.architecture = self.architecture.perceptron(self.options.feature_hidden)
         super().build()
@@ -158,8 +156,6 @@ class FedLap(FedSGD):
     def _prepare_smoothing(self) -> None:
         self.global_graph = use_kernel(as_graph(self.adjacency.tocoo()), self.setting.kernel)
         self.degree = self.global_graph.in_degrees().float().unsqueeze(1).to(self.device)
-
-    # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         own = super().logits(dropout)
@@ -262,7 +258,6 @@ class FedLapPlus(FedLap):
         return functional.relu(self.eigenvectors @ self.parameters[LEARNED][0])
 
     def regulariser(self) -> Tensor:
-        """R, ()."""
         energy = self.parameters[LEARNED][0].square().sum(dim=1)
         return torch.dot(self.eigenvalues, energy) / energy.sum()
 

@@ -164,8 +164,6 @@ class FedLIT(FederatedMethod):
         """Number of layers with weights; SGC's propagations share one."""
         return 1 if self.linear else self.options.layers
 
-    # ------------------------------------------------------------------- round
-
     def project(self) -> Tensor:
         """x of every node, (n, width)."""
         product = self.inputs.features.times(self.parameters["projection.weight"])
@@ -210,9 +208,7 @@ class FedLIT(FederatedMethod):
 
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
         """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
-
-        Neighbours are summed before the product, so that only the r nodes are multiplied.
-        """
+        As neighbours are summed first, only the r nodes are multiplied."""
         if (layer, before) not in self.messages:
             graph, weights = self.graph, self.edge_weight
             self.messages[layer, before] = Messages(layer, before, graph, weights, self.backbone.itself)

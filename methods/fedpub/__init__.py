@@ -138,8 +138,6 @@ class FedPub(FederatedMethod):
     """For every exchange: `counts`, `similarity`, the bytes sent so far, both ways, and the number of models
     that FedAvg would have sent in it."""
 
-    # ------------------------------------------------------------------ set-up
-
     def build(self) -> None:
         self.unshared = (PREFIX,) if self.options.masks else ()
         super().build()
@@ -173,8 +171,6 @@ class FedPub(FederatedMethod):
                 parameters["head.weight"].copy_(glorot((inner, outer), self.generator))
                 parameters["head.bias"].copy_(glorot((1, outer), self.generator).squeeze(0))
         return with_masks(parameters)
-
-    # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""

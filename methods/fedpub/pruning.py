@@ -24,17 +24,14 @@ PREFIX = "mask"
 
 
 def with_masks(parameters: Weights) -> Parameters:
-    """The parameters, and masks of ones, `mask.<name>`, for the weight matrices (K, in, out); biases and
-    gains have none."""
+    """The parameters, and masks of ones, `mask.<name>`, for those that are weight matrices, (K, in, out)."""
     ones = {name: torch.ones_like(value) for name, value in parameters.items() if value.dim() == 3}
     return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
 
 
 def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
-    """w ⊙ μ for every parameter with a mask; the others unchanged.
-
-    `masks` has the parameters' names; None: the masks among the parameters.
-    """
+    """w ⊙ μ for every parameter with a mask in `masks`, by its name (None: those among the parameters); the
+    others unchanged."""
     masks = unprefixed(PREFIX, parameters) if masks is None else masks
     return {
         name: value * masks[name] if name in masks else value
@@ -53,8 +50,7 @@ class Pruned:
     """Name of a parameter → (K, …), w ⊙ μ."""
 
     def kept(self) -> dict[str, Tensor]:
-        """Name of a masked parameter → (K, in, out) bool, the entries kept; a parameter is left out if every
-        client keeps all of it."""
+        """Name of a parameter of which some client masks an entry → (K, in, out) bool, the entries kept."""
         return {
             name: mask != 0
             for name, mask in self.masks.items()

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.stacked.features import DENSE_BYTES
 from fedsub.methods.stacked.kernels import sparse_product
-from fedsub.methods.stacked.segments import large_product
+from fedsub.methods.stacked.segments import large_product, ranks
 
 DENSE_SHARE = 0.1
 """Features with a larger share of non-zero entries are searched by dense products (measured: at 0.35 they
@@ -31,8 +31,7 @@ def nearest_hidden(
     """
     rows = len(generated)
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
-    offset = torch.arange(len(row), device=count.device) - (count.cumsum(0) - count)[row]
-    candidate = neighbour[first[row] + offset]
+    candidate = neighbour[first[row] + ranks(count)]
     step = max(1, CHUNK_ENTRIES // max(1, generated.shape[1]))
     distance = torch.cat(
         [

@@ -25,7 +25,7 @@ from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import Backbone, GraphSAGE
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.parameters import stack
 from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
@@ -50,40 +50,18 @@ class GeneratorTraining:
     All node ids are the chunk's own, 0…n−1; `first` is its first row in the federation.
     """
 
-    impaired: dgl.DGLGraph
-    """The clients' graphs without the edges of hidden nodes."""
-    inputs: Inputs
-    """Inputs of the generators' encoder on the impaired graph."""
-    missing: Tensor
-    """(n,) int64, number of hidden neighbours of each node."""
-    remains: Tensor
-    """(n,) bool, nodes that are not hidden."""
-    lost_first: Tensor
-    """(n,) int64, index in `lost_row` of each node's first hidden neighbour."""
-    lost_row: Tensor
-    """(Σ missing,) int64, rows of `lost_features`."""
-    lost_features: Tensor
-    """(hidden nodes with a remaining neighbour, d) dense."""
-    share: Tensor
-    """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
-    classifier: GraphSAGE
-    class_parameters: Parameters
-    """Parameters of the classifier, name → (K, …)."""
-
     def __init__(self, method: FedSagePlus, chosen: range) -> None:
         """The classifier on the mended impaired graph has the widths and dropout of the method's setting."""
         self.method, self.chosen = method, chosen
         self.task, self.options, self.device = method.task, method.options, method.device
         federation, device, seed = method.federation, method.device, method.setting.seed
-        self.sizes = federation.sizes[chosen.start : chosen.stop]
+        self.segments = Segments(federation.sizes[chosen.start : chosen.stop], device)
         self.first = int(federation.sizes[: chosen.start].sum())
-        self.nodes = int(self.sizes.sum())
+        self.nodes, self.client = self.segments.rows, self.segments.client
         rows = torch.arange(self.first, self.first + self.nodes)
-        self.client = (federation.client[rows] - chosen.start).to(device)
         chunk = dgl.node_subgraph(federation.graph, rows, store_ids=False)
         self.graph = use_kernel(chunk, kernel_of(federation.graph))
         raw = select_features(federation.features, rows.numpy())
-        self.segments = Segments(self.sizes, device)
         self.features = Features(raw, self.segments, device)
         width = int(raw.shape[1])
         self.generator = NeighbourGenerator(len(chosen), width, self.options, seed, device)
@@ -99,12 +77,18 @@ class GeneratorTraining:
     def _prepare_impaired(self, hidden: Tensor, raw: Tensor) -> None:
         self.impaired, missing, neighbour = impair(self.graph, hidden)
         self.inputs = self._inputs(self.generator.encoder, self.impaired)
+        """Inputs of the generators' encoder on the impaired graph."""
         self.missing, self.remains = missing.to(self.device), (~hidden).to(self.device)
+        """(n,) int64, number of hidden neighbours of each node; (n,) bool, nodes that are not hidden."""
         self.lost_first = self.missing.cumsum(0) - self.missing
+        """(n,) int64, index in `lost_row` of each node's first hidden neighbour."""
         lost, self.lost_row = neighbour.to(self.device).unique(return_inverse=True)
+        """(Σ missing,) int64, rows of `lost_features`."""
         self.lost_features = select_features(raw, lost.cpu().numpy()).to_dense().to(self.device)
+        """(hidden nodes with a remaining neighbour, d) dense."""
         remaining = self.segments.sum(self.remains.float().unsqueeze(1)).clamp(min=1)
         self.share = self.remains.float() / remaining.squeeze(1)[self.client]
+        """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
 
     def _prepare_classifier(self) -> None:
         setting = self.method.setting
@@ -112,6 +96,7 @@ class GeneratorTraining:
         random = torch.Generator().manual_seed(setting.seed)
         start = self.classifier.initial(self.features.width, self.task.width, random)
         self.class_parameters = stack(start, len(self.chosen), self.device)
+        """Parameters of the classifier, name → (K, …)."""
         self.generator.optimiser.add_param_group({"params": list(self.class_parameters.values())})
 
     def _inputs(self, backbone: Backbone, graph: dgl.DGLGraph) -> Inputs:
@@ -167,7 +152,7 @@ class GeneratorTraining:
         if generated is None:
             inputs = self._inputs(self.classifier, self.impaired)
         else:
-            mended = generated.mend(self.impaired, self.sizes)
+            mended = generated.mend(self.impaired, self.segments.sizes)
             inputs = mended_inputs(
                 self.classifier, mended, self.features, generated.features, self.task.width
             )

@@ -181,10 +181,9 @@ def acquire(
 def combined_rows(
     adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Tensor:
-    """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense.
+    """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense; `weights` are β, (L_s,).
 
-    All clients step together, on one block of columns at a time, so that temporary memory is the (pairs,
-    BLOCK) products. `weights` are β, (L_s,).
+    All clients step together on one block of columns, so that temporary memory is (pairs, BLOCK) products.
     """
     exchange = Exchange.of(adjacency, client)
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)

@@ -21,8 +21,7 @@ HIDDEN = (64, 128, 256)
 
 
 def generator_start(noise: int, classes: int, width: int, generator: torch.Generator) -> Parameters:
-    """Initial parameters of a generator of `width` features: class embeddings from N(0, 1), linear layers
-    with torch's default."""
+    """Initial parameters of a generator of `width` features; class embeddings are drawn from N(0, 1)."""
     parameters = {"embedding": torch.randn(classes, classes, generator=generator)}
     inner = noise + classes
     for index, outer in enumerate((*HIDDEN, width)):
@@ -46,10 +45,7 @@ def balanced_labels(nodes: int, classes: int) -> Tensor:
 
 
 def manhattan(features: Tensor) -> Tensor:
-    """‖x_i − x_j‖₁ for all pairs of rows; (m, d) → (m, m).
-
-    `torch.cdist` would compute every distance and every gradient twice.
-    """
+    """‖x_i − x_j‖₁ for all pairs of rows, (m, d) → (m, m); `torch.cdist` would compute all of them twice."""
     first, second = torch.triu_indices(len(features), len(features), offset=1, device=features.device)
     distance = features.new_zeros(len(features), len(features))
     distance[first, second] = torch.pdist(features, p=1)
