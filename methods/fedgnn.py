@@ -119,23 +119,17 @@ CHUNK_ENTRIES = 2**24
 """Number of similarities computed at a time (64 MB)."""
 
 
-@dataclass(frozen=True)
 class Augmentation:
     """The A added nodes, and the E edges that join them to nodes of the receiving clients."""
 
-    node: np.ndarray
-    """(A,) row in the federation of the copied node, by receiving client."""
-    arrival: np.ndarray
-    """(E,) index of the edge's added node, in [0, A)."""
-    local: np.ndarray
-    """(E,) row in the federation of the receiving client's own node."""
-
-
-def _gather(client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> Augmentation:
-    """Make one added node for each distinct (receiving client, node) in a list of edges."""
-    keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
-    edges = distinct(arrival.reshape(-1) * nodes + local)
-    return Augmentation(keys % nodes, edges // nodes, edges % nodes)
+    def __init__(self, client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> None:
+        """Make one added node for each distinct (receiving client, node) in a list of edges."""
+        keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
+        edges = distinct(arrival.reshape(-1) * nodes + local)
+        self.node = keys % nodes
+        """(A,) row in the federation of the copied node, by receiving client."""
+        self.arrival, self.local = edges // nodes, edges % nodes
+        """(E,) the edge's added node, in [0, A), and the row of the receiving client's own node."""
 
 
 def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Augmentation:
@@ -161,7 +155,7 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
             near, far = (similarity > threshold).nonzero(as_tuple=True)
         found.append((rows[near.numpy()], far.numpy()))
     local, node = (np.concatenate(ends) for ends in zip(*found, strict=True))
-    return _gather(client.numpy()[local], node, local, federation.nodes)
+    return Augmentation(client.numpy()[local], node, local, federation.nodes)
 
 
 def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -208,7 +202,7 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     order = np.argsort(held)
     wanted = _key(receiver[pair], origin[neighbour], origin)
     local = order[np.searchsorted(held, wanted, sorter=order)]
-    return _gather(receiver[pair], node[pair], local, nodes)
+    return Augmentation(receiver[pair], node[pair], local, nodes)
 
 
 def _groups(rows: sp.csr_matrix, degree: np.ndarray, origin: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ Departures:
 - An absent client sends neither models nor values; values that were propagated once stay available.
   With gcn its stand-ins keep in training, layer by layer, the values of its last step (at first zero), and no
   gradient flows back through them. Evaluation uses every client.
-LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.couple`, `coupling.exposed`.
+LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.Coupling`, `coupling.exposed`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect, couple
+from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
@@ -233,7 +233,7 @@ class FedCog(ServedMethod):
         options, federation = self.options, self.federation
         lnnc = options.lnnc
         protected = connect(federation, options.lnnc_isolated) if lnnc else Protected(federation, 0, 0)
-        self.coupling = couple(protected.federation)
+        self.coupling = Coupling(protected.federation)
         self.convolution = CoupledConvolution(self.coupling, options.exponent if self.kind == "gbp" else 0.5)
         inside, between = self.coupling.edges
         original = inside - protected.edges + between / 2

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -108,23 +107,6 @@ class FeaturePropagation:
         return values
 
 
-class PlainPropagation:
-    """Â h on one block-diagonal graph without stand-ins, as in FedAvg and Central with SGC."""
-
-    def __init__(self, graph: dgl.DGLGraph) -> None:
-        self.graph, self.weight = normalised_edges(graph)
-
-    def __call__(self, h: Matrix) -> Matrix:
-        """One propagation, sparse or dense as in `FeaturePropagation`."""
-        if isinstance(h, Tensor):
-            return _in_blocks(partial(propagate, self.graph, weight=self.weight), h, len(h))
-        return as_shorter((self._matrix @ h).tocsr())
-
-    @cached_property
-    def _matrix(self) -> sp.csr_matrix:
-        return message_matrix(self.graph, self.weight)
-
-
 def unchanged(h: Tensor) -> Tensor:
     """Return h: its features have been propagated before training."""
     return h
@@ -137,9 +119,14 @@ def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[s
     cases = {"fedavg": (federation.graph, features), "central": (whole.graph, as_matrix(whole.features))}
     seconds = {}
     for name, (graph, h) in cases.items():
-        step, start = PlainPropagation(graph), time.perf_counter()
+        looped, weight = normalised_edges(graph)
+        start = time.perf_counter()
+        matrix = None if isinstance(h, Tensor) else message_matrix(looped, weight)
         for _ in range(hops):
-            h = step(h)
+            if isinstance(h, Tensor):
+                h = _in_blocks(partial(propagate, looped, weight=weight), h, len(h))
+            else:
+                h = as_shorter((matrix @ h).tocsr())
         seconds[f"propagation_seconds_{name}"] = time.perf_counter() - start
     return seconds
 
