@@ -172,12 +172,8 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
     nearest = _nearest(federation, joined)
     first, second = np.minimum(joined, nearest), np.maximum(joined, nearest)
     pairs = np.unique(np.stack([first, second], axis=1), axis=0)
-    source, target = federation.graph.edges()
-    ends = torch.from_numpy(pairs.T.copy())
-    graph = dgl.graph(
-        (torch.cat([source, ends[0], ends[1]]), torch.cat([target, ends[1], ends[0]])),
-        num_nodes=federation.nodes,
-    )
+    one, other = torch.from_numpy(pairs.T.copy())
+    graph = dgl.add_edges(federation.graph, torch.cat([one, other]), torch.cat([other, one]))
     return Protected(
         federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
         edges=len(pairs),

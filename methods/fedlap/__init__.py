@@ -136,9 +136,8 @@ class FedLap(FedSGD):
         seen = federation.client[target] * nodes + row[source]
         of_client = seen.unique() // nodes
         self.neighbours = torch.bincount(of_client, minlength=federation.clients)
-        self.structure_backbone = make_backbone(
-            self.setting.architecture.perceptron(self.options.structure_hidden)
-        )
+        network = self.setting.architecture.perceptron(self.options.structure_hidden)
+        self.structure_backbone = make_backbone(network)
         return super().make_inputs()
 
     def initial_parameters(self) -> Parameters:

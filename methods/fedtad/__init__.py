@@ -55,7 +55,6 @@ from fedsub.methods.fedtad.pseudo import (
     generate,
     generator_start,
     manhattan,
-    nearest_graph,
 )
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters
@@ -193,9 +192,8 @@ class FedTAD(FederatedMethod):
     def make(self, noise: Tensor) -> PseudoGraph:
         """The graph generated from noise (m, ·)."""
         features = generate(self.maker, noise, self.labels)
-        graph = nearest_graph(features, self.options.neighbours, self.setting.kernel)
-        convolution = self.backbone.convolution(graph, self.device)
-        return PseudoGraph(features, convolution, self.backbone, self.task.width)
+        neighbours, kernel = self.options.neighbours, self.setting.kernel
+        return PseudoGraph(features, neighbours, self.backbone, self.task.width, kernel)
 
     def divergence(self, teachers: Tensor, student: Tensor) -> Tensor:
         """Σ_k Σ_c r_kc D_c, (), of logits: constant `teachers` (K, m, C) and `student` (1, m, C)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import dgl
 import torch
 import torch.nn.functional as functional
@@ -12,7 +10,7 @@ from torch import Tensor
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
-from fedsub.methods.stacked.inputs import Convolution, Inputs
+from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
 from fedsub.methods.stacked.propagation import use_kernel
 
@@ -64,16 +62,16 @@ def nearest_graph(features: Tensor, neighbours: int, kernel: str) -> dgl.DGLGrap
     return use_kernel(dgl.graph((source.cpu(), target.cpu()), num_nodes=len(unit)), kernel)
 
 
-@dataclass(frozen=True, eq=False)
 class PseudoGraph:
     """m generated nodes, and the networks' propagation over their edges."""
 
-    features: Tensor
-    """(m, d) features of the nodes."""
-    convolution: Convolution
-    """Propagation over the edges, (m, width) → (m, width)."""
-    backbone: Backbone
-    classes: int
+    def __init__(
+        self, features: Tensor, neighbours: int, backbone: Backbone, classes: int, kernel: str
+    ) -> None:
+        """`features` are (m, d); edges are those of `nearest_graph`."""
+        self.features, self.backbone, self.classes = features, backbone, classes
+        graph = nearest_graph(features, neighbours, kernel)
+        self.convolution = backbone.convolution(graph, features.device)
 
     def outputs(self, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
         """Logits of R networks, (R, m, C); parameters are (R, …). `dropout` None means evaluation."""
