@@ -11,7 +11,6 @@ of R, use it and discard it; the backward pass computes it again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,14 +44,13 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
     return alike
 
 
-@dataclass(frozen=True, eq=False)
 class Receivers:
     """The r nodes that receive messages, at most q of a client."""
 
-    rows: Tensor
-    """(r,) rows among the n nodes, ascending."""
-    segments: Segments
-    """The clients' segments of the r rows."""
+    def __init__(self, rows: Tensor, every: Segments) -> None:
+        """`every` are the segments of all n nodes."""
+        self.rows, self.segments = rows, every.among(rows)
+        """(r,) rows among the n nodes, ascending, and the clients' segments of these."""
 
 
 class Messages:
@@ -63,11 +61,7 @@ class Messages:
         self.alike, self.beta, self.segments = alike, beta, segments
         self.count = torch.stack([square.count_nonzero() for square in alike])
         """(K,) number of ones in B."""
-        self.everyone = self.receivers(torch.arange(segments.rows, device=alike.device))
-
-    def receivers(self, rows: Tensor) -> Receivers:
-        """`Receivers` for the given rows, (r,) ascending."""
-        return Receivers(rows, self.segments.among(rows))
+        self.everyone = Receivers(torch.arange(segments.rows, device=alike.device), segments)
 
     def __call__(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
         """z₃ for the receivers, Z for other nodes, (n, C); `slope` (K, 1) is φ's.

@@ -179,7 +179,7 @@ class FedPub(FederatedMethod):
     def effective(self, pruned: bool) -> Parameters:
         """The weights that the clients compute with."""
         if pruned:
-            return dict(self.pruning(self.parameters).weights)
+            return self.pruning(self.parameters).weights
         return apply_masks(self.parameters)
 
     def objective(self, logits: Tensor) -> Tensor:

@@ -56,10 +56,8 @@ class OtherClients:
         sparse = features.layout is torch.sparse_csr
         if sparse and len(features.values()) > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES:
             features, sparse = features.to_dense(), False
-        self.features = features
-        self.sparse = sparse
-        self.client = client
-        self.clients = clients
+        self.features, self.sparse = features, sparse
+        self.client, self.clients = client, clients
         self.norm = self._norm()
 
     def _norm(self) -> Tensor:

@@ -53,9 +53,7 @@ class MendedFeatures(Features):
 
     def __init__(self, own: Features, added: Features, order: Tensor) -> None:
         """`own` has the n original rows, `added` the m additional rows; `order` is `Grown.order`."""
-        self.own = own
-        self.added = added
-        self.order = order
+        self.own, self.added, self.order = own, added, order
         self.rows, self.width = len(order), own.width
 
     def times(self, weight: Tensor) -> Tensor:
