@@ -38,7 +38,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as functional
@@ -48,6 +47,7 @@ from fedsub.datasets.limits import Count, NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
@@ -55,7 +55,6 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
-from fedsub.methods.stacked.segments import Segments, large_product
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,6 @@ PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""
 VARIANCE = 0.25
 """Variance of the prior."""
-ROWS = 256
-"""Number of rows of a client's matrix of pairs that are computed at a time."""
 
 
 @register(
@@ -176,7 +173,6 @@ class FedIIH(FederatedMethod):
         """Each client's negative bound, (K,); its nodes' distributions and a sample of them are (n, F·D)."""
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
         neighbours = propagate(self.federation.graph, sample)
-        # The cross-entropy of σ(p) with a is ln(1 + e^p) − a p, p = z_i · z_j; a is 1 at an edge, else 0.
         joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
         losses = pairwise_softplus(sample, segments) - joined
         reconstruction = losses / segments.sizes.square().to(losses)
@@ -228,35 +224,6 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_var
     """KL(N(mean, variance) ‖ N(other, other variance)) of each entry; the shapes broadcast."""
     ratio = (log_variance.exp() + (mean - other).square()) / other_log_variance.exp()
     return (other_log_variance - log_variance + ratio - 1) / 2
-
-
-def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
-    """Σ_ij ln(1 + e^(z_i · z_j)) over each client's nodes, i = j included; (n, width) → (K,).
-
-    The gradient for z_i is 2 Σ_j σ(z_i · z_j) z_j. No matrix of all pairs is stored.
-    """
-    return _PairwiseSoftplus.apply(z, segments)
-
-
-class _PairwiseSoftplus(torch.autograd.Function):
-    """Computes the gradient together with the sum. The loop over clients costs little beside the products."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, segments: Segments) -> Tensor:
-        total, slope, sizes = z.new_zeros(segments.clients), torch.empty_like(z), segments.sizes.tolist()
-        for client, (own, to_own) in enumerate(zip(z.split(sizes), slope.split(sizes), strict=True)):
-            for some, to_some in zip(own.split(ROWS), to_own.split(ROWS), strict=True):
-                pairs = large_product(some, own.t())
-                total[client] += functional.softplus(pairs).sum()
-                to_some.copy_(large_product(pairs.sigmoid_(), own))
-        ctx.segments = segments
-        ctx.save_for_backward(slope)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        return 2 * slope * gradient.index_select(0, ctx.segments.client).unsqueeze(1), None
 
 
 def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float, present: Tensor) -> Tensor:

@@ -27,20 +27,17 @@ newest means, matched with its last centroids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import dgl
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, ShareBelowOne
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register, rows_read
+from fedsub.methods.core.base import FederatedMethod, register, rows_read
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
 from fedsub.methods.fedlit.layers import Layer, Messages, channel_sum, layers_to_read, linear_sum
+from fedsub.methods.fedlit.options import FedLITOptions
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import (
@@ -54,23 +51,6 @@ from fedsub.methods.stacked.parameters import (
 )
 from fedsub.methods.stacked.propagation import propagate, use_kernel
 from fedsub.methods.stacked.segments import segment_product
-
-
-@dataclass(frozen=True)
-class FedLITOptions(Options):
-    """Hyper-parameters of FedLIT, which has its own network instead of the protocol's."""
-
-    types: Count = tunable(4, linear=(2, 8))
-    """T, number of latent link types."""
-    layers: Count = tunable(2, linear=(1, 3))
-    """Number of multi-channel layers; with SGC the protocol's hops are used instead."""
-    width: Count = 64
-    """Width of the projection and of every layer."""
-    dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
-    """Dropout after every channel."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"layers": "a backbone other than sgc"} if backbone == "sgc" else {}
 
 
 @register(

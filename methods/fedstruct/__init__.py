@@ -23,10 +23,8 @@ the first round. Their structure features stay available for propagation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
 
 import dgl
 import numpy as np
@@ -37,14 +35,13 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import as_graph
-from fedsub.datasets.limits import Count, Limit, NonNegative, Positive, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import Options, register
+from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
 from fedsub.methods.fedstruct.features import behind_last_edge, combined, hop_weights, structure_features
+from fedsub.methods.fedstruct.options import FedStructOptions
 from fedsub.methods.fedstruct.rows import acquire
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
@@ -55,110 +52,6 @@ from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unpre
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from fedsub.methods.structure import global_graph
 from fedsub.methods.tasks import NodeClassification
-
-
-@dataclass(frozen=True)
-class FedStructOptions(Options):
-    """Hyper-parameters of FedStruct; defaults are those of its table 4 for Cora."""
-
-    features: Literal["deg", "gdv", "n2v", "h2v"] = tunable("h2v", choices=("deg", "h2v"))
-    """Structure features: one-hot degree, graphlet degrees, node2vec, Hop2Vec."""
-    version: Literal["a", "b"] = "a"
-    """Who propagates: `a`, a server that knows the graph; `b`, the clients by algorithm 3."""
-    network: Literal["decoupled", "graphsage"] = "decoupled"
-    """Network: decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
-    pruning: Size = 0
-    """p of appendix L.2.1, how much of rows or blocks version b keeps (table 7: 30); 0 keeps all of Ā."""
-    pruning_of: Literal["blocks", "rows"] = "blocks"
-    """Parts that are pruned: `blocks`, every sent B_ijk to its p·n_i largest entries, as printed; `rows`,
-    every product row and every stored row to its p largest entries over all columns."""
-    private: bool = False
-    """Whether clients exchange sums over their own nodes instead of structure features (version b of appendix
-    L.1; Hop2Vec needs `transform=none`). Results are the same, traffic differs: `extras` have the bytes that
-    eq. (50) needs and those that the paper counts."""
-    hops: Count = tunable(2, choices=(1, 2, 4))
-    """L, number of propagations of f(X) over the client's own graph."""
-    structure_hops: Count = tunable(10, choices=(2, 5, 10, 20))
-    """L_s, number of propagations of g(S) over the global graph."""
-    beta: Literal["last", "all"] = "last"
-    """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""
-    structure_width: Count = 256
-    """d_s, width of Hop2Vec's, node2vec's and one-hot degree features."""
-    feature_hidden: str = "64"
-    """Hidden layers of the feature network f, widths joined by +."""
-    structure_hidden: str = "256"
-    """Hidden layers of the structure network g, widths joined by +."""
-    dropout: Annotated[float, Limit("be less than 1", lambda value: value < 1)] = -1.0
-    """Dropout of f and g; a negative value takes the protocol's."""
-    transform: Literal["mlp", "none"] = "mlp"
-    """Network g on Hop2Vec's features; `none` learns one value for each class and node, eq. (23)."""
-    self_loops: Literal["all", "to-last-edge"] = "all"
-    """Nodes with a self-loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the
-    client's last node with an edge, so that f does not contribute at later nodes."""
-    inference: Literal["both", "structure"] = "both"
-    """Parts of eq. (20) used for prediction after training: both, or only g's (figure 4, curves named s)."""
-    orbits: Literal[15, 73] = 73
-    """Graphlet orbits: 15 (up to 4 nodes) or 73 (up to 5)."""
-    walk_length: Count = 20
-    """node2vec: number of nodes in a walk."""
-    context: Count = 10
-    """node2vec: number of nodes in a window, 2 to `walk_length`."""
-    walks: Count = 10
-    """node2vec: number of walks from each node."""
-    return_parameter: Positive = 1.0
-    """node2vec: return parameter p."""
-    in_out_parameter: Positive = 1.0
-    """node2vec: in-out parameter q."""
-    negatives: Size = 1
-    """node2vec: number of random walks for each true walk."""
-    walk_epochs: Size = 50
-    """node2vec: number of training epochs."""
-    rows_limit_gb: NonNegative = 2.5
-    """Memory in GB (2^30 bytes) above which version b propagates instead of storing its rows of Ā."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError for combinations that no version or network has."""
-        super().__post_init__()
-        if self.version == "a" and (self.pruning or self.private):
-            raise UserError("pruning and private need FedStruct's version b: add version=b")
-        if self.version == "b" and self.network != "decoupled":
-            raise UserError("FedStruct's version b needs network=decoupled: leave network=graphsage out")
-        if self.transform == "none" and (self.features != "h2v" or self.network != "decoupled"):
-            raise UserError("transform=none needs features=h2v and network=decoupled: leave it out")
-        if self.private and self.features == "h2v" and self.transform == "mlp":
-            raise UserError(
-                "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
-            )
-        if not 2 <= self.context <= self.walk_length:
-            raise UserError(f"fedstruct's context={self.context} must be 2 to walk_length={self.walk_length}")
-
-    def breaks_privacy(self) -> str:
-        if self.version == "a":
-            return "version a needs a server that knows every edge"
-        if self.features in ("gdv", "n2v"):
-            return f"whoever makes {self.features}'s structure features knows every edge"
-        return ""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        idle = {"backbone": "another method, as this one has its own networks"}
-        if self.features != "gdv":
-            idle["orbits"] = "features=gdv"
-        if self.features == "gdv" or self.transform == "none":
-            idle["structure_width"] = "features=deg, n2v or h2v, and transform=mlp"
-        if self.features != "n2v":
-            walks = ("walk_length", "context", "walks", "return_parameter", "in_out_parameter")
-            idle |= dict.fromkeys((*walks, "negatives", "walk_epochs"), "features=n2v")
-        if self.transform == "none":
-            idle["structure_hidden"] = "transform=mlp"
-        if self.network == "graphsage":
-            idle |= dict.fromkeys(("hops", "structure_hops", "beta", "self_loops"), "network=decoupled")
-        if self.version == "a":
-            idle["rows_limit_gb"] = "version=b"
-        if not self.pruning:
-            idle["pruning_of"] = "pruning"
-        elif self.pruning_of == "rows":
-            idle["rows_limit_gb"] = "pruning_of=blocks, or no pruning"
-        return idle
 
 
 @register(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,12 +10,10 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.fedstruct.options import FedStructOptions
 from fedsub.methods.structure import one_hot_degrees, random_start
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
 from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
-
-if TYPE_CHECKING:
-    from fedsub.methods.fedstruct import FedStructOptions
 
 
 def structure_features(

@@ -7,8 +7,6 @@ B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -18,9 +16,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor
 from fedsub.methods.compiled import compile_pass
 from fedsub.methods.core.channel import FLOAT, INDEX
-
-if TYPE_CHECKING:
-    from fedsub.methods.fedstruct import FedStructOptions
+from fedsub.methods.fedstruct.options import FedStructOptions
 
 _COARSE = 20
 """Number of low bits that the histogram ignores: 2^11 bins for non-negative float32."""

@@ -9,7 +9,8 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.fediih import mixing_matrices, pairwise_softplus
+from fedsub.methods.fediih import mixing_matrices
+from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing, _exponential
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
