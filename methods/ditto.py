@@ -50,7 +50,7 @@ class TwoModels(FederatedMethod):
         self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
 
     def initial_parameters(self) -> Parameters:
-        """Return the shared models and the personal ones, both with the same initial values."""
+        """The shared models and the personal ones, with the same initial values."""
         shared = super().initial_parameters()
         personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
         return shared | prefixed(PREFIX, personal)
@@ -79,8 +79,7 @@ class TwoModels(FederatedMethod):
         return self.personal_task.loss(logits)
 
     def backward(self, predicting: Parameters) -> Tensor:
-        """Compute the gradients of the shared models' losses and of the objective of `predicting`; return the
-        objective, ()."""
+        """Compute gradients of the shared models' losses and of `predicting`'s objective; return it, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of

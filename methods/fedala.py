@@ -94,7 +94,6 @@ class FedALA(FederatedMethod):
 
     def receive(self, answer: Message) -> None:
         """Set the lower layers to the server's; learn W, and set the upper layers to θ̂."""
-        receiving = self.receiving
         if self.options.rate == 0:
             super().receive(answer)
             return
@@ -103,22 +102,20 @@ class FedALA(FederatedMethod):
         change = {name: answer[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []
-        learning = receiving.clone()
+        learning = self.receiving.clone()
         for _ in range(self.options.first_steps):
             losses.append(self._step(trained, change, learning, rows))
             learning &= ~self.begun
-            if not learning.any():
-                break
             if len(losses) > self.options.window:
                 spread = torch.stack(losses[-self.options.window :]).std(dim=0, correction=0)
                 learning &= spread >= self.options.threshold
-                if not learning.any():
-                    break
+            if not learning.any():
+                break
         self.steps_taken = max(self.steps_taken, len(losses))
-        self.begun |= receiving
+        self.begun |= self.receiving
         for name, value in trained.items():
             mixed = value + self.mixture[name] * change[name]
-            self.parameters[name].copy_(for_clients(mixed, value, receiving))
+            self.parameters[name].copy_(for_clients(mixed, value, self.receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """Take a step on W for the clients still `learning`, (K,) bool; return the losses before it, (K,)."""

@@ -94,11 +94,8 @@ class FedAux(FederatedMethod):
             1, self.task.width, self.generator
         )
         further = {name: doubled[name] for name in self.backbone.head}
-        vector = torch.empty(width)
-        if self.options.start == "normal":
-            vector.normal_(generator=self.generator)
-        else:
-            vector.uniform_(generator=self.generator)
+        draw = torch.randn if self.options.start == "normal" else torch.rand
+        vector = draw(width, generator=self.generator)
         parameters |= stack(further | {VECTOR: vector}, self.federation.clients, self.device)
         return with_masks(parameters) if self.options.masks else parameters
 

@@ -51,7 +51,7 @@ class DynamicRegularisation(ServerRule):
         self.alpha = alpha
         self.gradient, self.correction = {}, {}
 
-    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor | None:
+    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor:
         """Σ_k −⟨g_k, w_k⟩ + α/2 ‖w_k − w_server‖²."""
         total = torch.zeros((), device=next(iter(server.values())).device)
         for name, received in server.items():
@@ -62,23 +62,21 @@ class DynamicRegularisation(ServerRule):
 
     def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
         """g_k ← g_k − α (w_k − w_server)."""
-        with torch.no_grad():
-            for name, value in own.items():
-                drift = value - server[name]
-                if self.present is not None:
-                    drift = drift * column(self.present, drift)
-                self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
+        for name, value in own.items():
+            drift = value - server[name]
+            if self.present is not None:
+                drift = drift * column(self.present, drift)
+            self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
 
     def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
         """h ← h − α Σ p_k (w_k − w_server); w ← Σ p_k w_k − h/α."""
         result = {}
-        with torch.no_grad():
-            for name, value in sent.items():
-                mean_drift = weighted_mean(value - server[name], weights)
-                if self.present is not None:
-                    mean_drift = self.share * mean_drift
-                self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
-                result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha
+        for name, value in sent.items():
+            mean_drift = weighted_mean(value - server[name], weights)
+            if self.present is not None:
+                mean_drift = self.share * mean_drift
+            self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
+            result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha
         return result
 
 

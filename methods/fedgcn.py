@@ -31,10 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Literal
 
-import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -42,9 +41,10 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_features
+from fedsub.datasets.graph import as_array, as_feature_tensor, make_graph, ones_at, select_features
 from fedsub.datasets.limits import Size
 from fedsub.datasets.ranges import tunable
+from fedsub.datasets.sets import among
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, prepare, register
 from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.features import Features
@@ -68,8 +68,7 @@ class FedGCNOptions(Options):
     normalisation: Literal["symmetric", "none"] = tunable("symmetric", choices=("symmetric", "none"))
     """Whether summed features are divided by the square roots of both nodes' degrees."""
     degrees: Literal["global", "extended"] = tunable("global", choices=("global", "extended"))
-    """Graph in which the degrees of the convolving layers are counted: the whole graph, or the client's
-    extended one."""
+    """Graph in which convolving layers count degrees: the whole graph, or the client's extended one."""
 
     def breaks_privacy(self) -> str:
         if self.hops == 0 or self.sent == "sums":
@@ -118,7 +117,7 @@ class FedGCN(FederatedMethod):
         if options.hops == 0:
             return super().make_inputs()
         summed = options.sent == "sums"
-        extended = extend(self.federation, options.hops - 1 if summed else options.hops)
+        extended = Extended(self.federation, options.hops - 1 if summed else options.hops)
         self.extras["halo_nodes"] = len(extended.node) - self.federation.nodes
         self._send(extended)
         convolution = extended.convolution(options.degrees == "global", self.device)
@@ -143,59 +142,67 @@ class FedGCN(FederatedMethod):
             self.channel.once(unformed(held), unformed(halo))
 
 
-@dataclass(frozen=True, eq=False)
 class Extended:
     """The clients' graphs with others' nodes around their own; m nodes in all, sorted by client."""
 
-    federation: Federation
-    adjacency: sp.csr_matrix
-    """(N, N) 0/1, every edge between nodes that some client holds; N nodes of the source."""
-    first: np.ndarray
-    """(nodes held,) row in the federation of the first copy of each node that some client holds."""
-    node: np.ndarray
-    """(m,) node id in the source."""
-    sizes: np.ndarray
-    """(K,) number of nodes in each client's extended graph."""
-    position: np.ndarray
-    """(n,) rows of the clients' own nodes among the m."""
-    graph: dgl.DGLGraph
-    """m nodes, every edge between two nodes of one client's extended graph."""
-
-    @cached_property
-    def degree(self) -> np.ndarray:
+    def __init__(self, federation: Federation, radius: int) -> None:
+        """The others' nodes are those at most `radius` edges away."""
+        self.federation = federation
+        total, clients = federation.source.nodes, federation.clients
+        origin, client = federation.origin.numpy(), federation.client.numpy()
+        self.held, self.first = np.unique(origin, return_index=True)
+        """(nodes held,) ids of the nodes that some client holds, and their first rows in the federation."""
+        source, target = (
+            torch.cat([inside, between]).numpy()
+            for inside, between in zip(federation.graph.edges(), federation.inter.edges(), strict=True)
+        )
+        self.adjacency = ones_at(origin[source], origin[target], (total, total))
+        """(N, N) 0/1, every edge between nodes that some client holds; N nodes of the source."""
+        self.adjacency.data[:] = 1
+        self.degree = 1 + np.asarray(self.adjacency.sum(axis=1), dtype=np.float32).ravel()
         """d̃ of every node of the source, (N,) float32."""
-        return 1 + np.asarray(self.adjacency.sum(axis=1), dtype=np.float32).ravel()
+        reach = ones_at(client, origin, (clients, total))
+        for _ in range(radius):
+            reach = reach + reach @ self.adjacency
+        reach.sort_indices()
+        self.sizes, self.node = np.diff(reach.indptr).astype(np.int64), reach.indices.astype(np.int64)
+        """(K,) number of nodes in each client's extended graph, and (m,) their ids in the source."""
+        owner = np.repeat(np.arange(clients), self.sizes)
+        key = owner * total + self.node
+        self.position = np.searchsorted(key, client * total + origin)
+        """(n,) rows of the clients' own nodes among the m."""
+        near = self.adjacency[self.node].tocoo()
+        wanted = owner[near.row] * total + near.col
+        inside = among(wanted, key)
+        place = np.searchsorted(key, wanted[inside])
+        graph = make_graph(place, near.row[inside], len(key))
+        self.graph = use_kernel(graph, kernel_of(federation.graph))
+        """m nodes, every edge between two nodes of one client's extended graph."""
 
     @property
     def uploaded_rows(self) -> int:
         """Number of rows that all clients upload: their nodes and these nodes' neighbours."""
-        federation, total = self.federation, self.adjacency.shape[0]
-        owner, node = federation.client.numpy()[self.first], federation.origin.numpy()[self.first]
-        holds = ones_at(owner, node, (federation.clients, total))
+        owner = self.federation.client.numpy()[self.first]
+        holds = ones_at(owner, self.held, (self.federation.clients, len(self.degree)))
         return int((holds + holds @ self.adjacency).nnz)
 
     @property
     def shared_nodes(self) -> int:
         """Number of distinct nodes in the halo of some client."""
-        own = np.zeros(len(self.node), dtype=bool)
-        own[self.position] = True
-        return len(np.unique(self.node[~own]))
+        return len(np.unique(np.delete(self.node, self.position)))
 
     def features(self) -> Tensor:
         """x_v of every row, (m, d), in the layout of the federation's features."""
-        row = np.zeros(self.adjacency.shape[0], dtype=np.int64)
-        row[self.federation.origin.numpy()[self.first]] = self.first
-        return select_features(self.federation.features, row[self.node])
+        return select_features(self.federation.features, self.first[np.searchsorted(self.held, self.node)])
 
     def sums(self, symmetric: bool) -> Tensor:
         """s_v of every row, (m, d), in the features' layout; not divided by degrees unless `symmetric`."""
-        total = self.adjacency.shape[0]
+        total = len(self.degree)
         operator = self.adjacency + sp.identity(total, dtype=np.float32, format="csr")
         if symmetric:
             scale = sp.diags(1 / np.sqrt(self.degree))
             operator = (scale @ operator @ scale).tocsr()
-        held = self.federation.origin.numpy()[self.first]
-        pick = ones_at(held, self.first, (total, self.federation.nodes))
+        pick = ones_at(self.held, self.first, (total, self.federation.nodes))
         return as_feature_tensor(operator[self.node] @ pick @ as_array(self.federation.features))
 
     def convolution(self, everywhere: bool, device: torch.device) -> Convolution:
@@ -208,37 +215,3 @@ class Extended:
         else:
             weight = symmetric_weight(looped)
         return partial(propagate, looped, weight=weight.to(device))
-
-
-def extend(federation: Federation, radius: int) -> Extended:
-    """Every client's graph on the nodes at most `radius` edges from its own."""
-    total, clients = federation.source.nodes, federation.clients
-    origin, client = federation.origin.numpy(), federation.client.numpy()
-    _, first = np.unique(origin, return_index=True)
-    source, target = (
-        torch.cat([inside, between]).numpy()
-        for inside, between in zip(federation.graph.edges(), federation.inter.edges(), strict=True)
-    )
-    adjacency = ones_at(origin[source], origin[target], (total, total))
-    adjacency.data[:] = 1
-    reach = ones_at(client, origin, (clients, total))
-    for _ in range(radius):
-        reach = reach + reach @ adjacency
-    reach.sort_indices()
-    sizes, node = np.diff(reach.indptr).astype(np.int64), reach.indices.astype(np.int64)
-    owner = np.repeat(np.arange(clients), sizes)
-    key = owner * total + node
-    near = adjacency[node].tocoo()
-    wanted = owner[near.row] * total + near.col
-    place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    inside = key[place] == wanted
-    ends = (torch.from_numpy(place[inside]), torch.from_numpy(near.row[inside].astype(np.int64)))
-    return Extended(
-        federation=federation,
-        adjacency=adjacency,
-        first=first,
-        node=node,
-        sizes=sizes,
-        position=np.searchsorted(key, client * total + origin),
-        graph=use_kernel(dgl.graph(ends, num_nodes=len(node)), kernel_of(federation.graph)),
-    )

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import as_scipy, select_features, unit_rows
+from fedsub.datasets.graph import as_scipy, ones_at, select_features, unit_rows
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.datasets.sets import among, distinct
@@ -119,23 +119,17 @@ CHUNK_ENTRIES = 2**24
 """Number of similarities computed at a time (64 MB)."""
 
 
-@dataclass(frozen=True)
 class Augmentation:
     """The A added nodes, and the E edges that join them to nodes of the receiving clients."""
 
-    node: np.ndarray
-    """(A,) row in the federation of the copied node, by receiving client."""
-    arrival: np.ndarray
-    """(E,) index of the edge's added node, in [0, A)."""
-    local: np.ndarray
-    """(E,) row in the federation of the receiving client's own node."""
-
-
-def _gather(client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> Augmentation:
-    """Make one added node for each distinct (receiving client, node) in a list of edges."""
-    keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
-    edges = distinct(arrival.reshape(-1) * nodes + local)
-    return Augmentation(keys % nodes, edges // nodes, edges % nodes)
+    def __init__(self, client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> None:
+        """Make one added node for each distinct (receiving client, node) in a list of edges."""
+        keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
+        edges = distinct(arrival.reshape(-1) * nodes + local)
+        self.node = keys % nodes
+        """(A,) row in the federation of the copied node, by receiving client."""
+        self.arrival, self.local = edges // nodes, edges % nodes
+        """(E,) the edge's added node, in [0, A), and the row of the receiving client's own node."""
 
 
 def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Augmentation:
@@ -160,9 +154,8 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
         else:
             near, far = (similarity > threshold).nonzero(as_tuple=True)
         found.append((rows[near.numpy()], far.numpy()))
-    local = np.concatenate([near for near, _ in found])
-    node = np.concatenate([far for _, far in found])
-    return _gather(client.numpy()[local], node, local, federation.nodes)
+    local, node = (np.concatenate(ends) for ends in zip(*found, strict=True))
+    return Augmentation(client.numpy()[local], node, local, federation.nodes)
 
 
 def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -190,12 +183,13 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     client, origin = federation.client.numpy(), federation.origin.numpy()
     nodes, clients = federation.nodes, federation.clients
     source, target = (end.numpy() for end in federation.graph.edges())
-    group = _groups(source, target, origin, nodes)
-    connected = np.flatnonzero(group >= 0)
+    rows = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
+    degree = np.diff(rows.indptr)
+    group = _groups(rows, degree, origin)
+    connected = np.flatnonzero(degree)
     count = int(group.max()) + 1 if len(connected) else 0
-    ones = np.ones(len(connected), dtype=np.float32)
-    present = sp.csr_matrix((ones, (client[connected], group[connected])), shape=(clients, count))
-    members = sp.csr_matrix((ones, (group[connected], connected)), shape=(count, nodes))
+    present = ones_at(client[connected], group[connected], (clients, count))
+    members = ones_at(group[connected], connected, (count, nodes))
     pairs = (present @ members).tocoo()
     receiver, node = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
     held = _key(client, origin, origin)
@@ -203,24 +197,21 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     receiver, node = receiver[new], node[new]
     _, first = np.unique(_key(receiver, origin[node], origin), return_index=True)
     receiver, node = receiver[first], node[first]
-    rows = sp.csr_matrix((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
-    degree = np.diff(rows.indptr)
     pair = np.repeat(np.arange(len(node)), degree[node])
     neighbour = rows[node].indices
     order = np.argsort(held)
     wanted = _key(receiver[pair], origin[neighbour], origin)
     local = order[np.searchsorted(held, wanted, sorter=order)]
-    return _gather(receiver[pair], node[pair], local, nodes)
+    return Augmentation(receiver[pair], node[pair], local, nodes)
 
 
-def _groups(source: np.ndarray, target: np.ndarray, origin: np.ndarray, nodes: int) -> np.ndarray:
+def _groups(rows: sp.csr_matrix, degree: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """A number for each distinct set of neighbours, −1 for an isolated node; (n,).
 
-    Sets are compared by their size and the sums of two random 64-bit words over their members.
+    `rows` (n, n) int64 are the adjacency matrices of the clients, `degree` (n,) their rows' sizes. Sets are
+    compared by their size and the sums of two random 64-bit words over their members.
     """
     words = np.random.default_rng(0).integers(0, 2**63, (int(origin.max()) + 1, 2), dtype=np.int64)
-    rows = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
-    degree = np.diff(rows.indptr)
     signature = np.column_stack([degree, rows @ words[origin]])
     _, number = np.unique(signature, axis=0, return_inverse=True)
     return np.where(degree > 0, number.reshape(-1), -1)

@@ -68,9 +68,9 @@ class ServerRule:
     share: float | Tensor = 1.0
     """(), the present clients' share of all clients' weights."""
 
-    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor | None:
-        """Term added to the sum of the clients' objectives, (), or None."""
-        return None
+    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> float | Tensor:
+        """Term added to the sum of the clients' objectives, ()."""
+        return 0.0
 
     def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
         """Update the clients' state from their trained parameters `own`, when they send."""
@@ -96,9 +96,7 @@ class ServedMethod(FederatedMethod):
 
     def objective(self, logits: Tensor) -> Tensor:
         """The clients' losses and the rule's penalty, ()."""
-        penalty = self.rule.penalty(self.parameters, self.received)
-        loss = self.clients_loss(logits)
-        return loss if penalty is None else loss + penalty
+        return self.clients_loss(logits) + self.rule.penalty(self.parameters, self.received)
 
     def clients_loss(self, logits: Tensor) -> Tensor:
         """The clients' losses without penalty, ()."""
@@ -148,18 +146,17 @@ class AdaptiveServer(ServerRule):
     def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
         """m ← β₁ m + (1 − β₁) Δ; v by the rule; w ← w_server + η m / (√v + τ)."""
         result = {}
-        with torch.no_grad():
-            for name, value in sent.items():
-                change = weighted_mean(value - server[name], weights)
-                first = self.first.get(name, torch.zeros_like(change))
-                second = self.second.get(name, torch.full_like(change, self.tau**2))
-                first = self.beta1 * first + (1 - self.beta1) * change
-                if self.beta2 is None:
-                    second = second + change.square()
-                else:
-                    second = self.beta2 * second + (1 - self.beta2) * change.square()
-                self.first[name], self.second[name] = first, second
-                result[name] = server[name] + self.learning_rate * first / (second.sqrt() + self.tau)
+        for name, value in sent.items():
+            change = weighted_mean(value - server[name], weights)
+            first = self.first.get(name, torch.zeros_like(change))
+            second = self.second.get(name, torch.full_like(change, self.tau**2))
+            first = self.beta1 * first + (1 - self.beta1) * change
+            if self.beta2 is None:
+                second = second + change.square()
+            else:
+                second = self.beta2 * second + (1 - self.beta2) * change.square()
+            self.first[name], self.second[name] = first, second
+            result[name] = server[name] + self.learning_rate * first / (second.sqrt() + self.tau)
         return result
 
 

@@ -68,8 +68,7 @@ class FedSGD(FederatedMethod):
         return torch.dot(weights_among(self.shares, self.working), self.task.client_loss(logits))
 
     def train_round(self) -> Tensor:
-        """Compute gradients, exchange them and step the server in every epoch. The loss is scaled so that the
-        record's mean over clients is Σ p_k L_k."""
+        """Exchange gradients in every epoch. The record's mean of the loss over clients is Σ p_k L_k."""
         if not self.one_model:
             return super().train_round()
         loss = torch.zeros((), device=self.device)
@@ -82,10 +81,9 @@ class FedSGD(FederatedMethod):
         """The gradients as `gradient.<name>`, (1, …), already averaged over the clients."""
         if not self.one_model:
             return super().send()
-        gradients = {name: value.grad for name, value in self.parameters.items()}
         return {
-            f"{GRADIENT}.{name}": unformed(*self.parameters[name].shape) if each is None else each
-            for name, each in gradients.items()
+            f"{GRADIENT}.{name}": unformed(*value.shape) if value.grad is None else value.grad
+            for name, value in self.parameters.items()
         }
 
     def aggregate(self, sent: Message) -> Message:
@@ -95,9 +93,8 @@ class FedSGD(FederatedMethod):
         weights = weights_among(self.shares, self.working)
         for name, gradient in unprefixed(GRADIENT, sent).items():
             if not gradient.is_meta:
-                self.parameters[name].grad = (
-                    gradient if len(gradient) == 1 else weighted_mean(gradient, weights)
-                )
+                mean = gradient if len(gradient) == 1 else weighted_mean(gradient, weights)
+                self.parameters[name].grad = mean
         self.optimiser.step()
         return {name: value.detach() for name, value in self.parameters.items()}
 

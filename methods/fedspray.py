@@ -60,8 +60,7 @@ class FedSprayOptions(Options):
     lambda2: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₂, weight of the GNN's predictions in the encoder's loss, eq. (11)."""
     proxies: bool = True
-    """Whether proxies are used; false keeps them at zero (Table 3), so that soft targets only use
-    features."""
+    """Whether proxies are used; false keeps them at zero (Table 3): soft targets only use features."""
     width: Count = 64
     """d_s, width of proxies and feature embeddings (Fig. 5)."""
     proxy_learning_rate: NonNegative = tunable(0.02, log=(1e-3, 0.1))
@@ -69,11 +68,9 @@ class FedSprayOptions(Options):
     confidence: Share = 0.7
     """Unlabelled nodes guide the GNN if max q exceeds this; 0 takes all, as eq. (6)."""
     targets: Literal["own", "aligned"] = "own"
-    """Proxy of a training node at the start of a round: its own from the last round (public code), or
-    that of its class (Algorithm 1, line 4)."""
+    """A training node's proxy in a new round: its own (public code) or its class's (Algorithm 1, line 4)."""
     projector: Literal["received", "classifier"] = "received"
-    """Initial g_q of a client's round: the received average (Algorithm 1), or g_p's weights (public
-    code)."""
+    """Initial g_q of a round: the received average (Algorithm 1), or g_p's weights (public code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
     """Initial weights of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
 
@@ -216,8 +213,6 @@ class FedSpray(FederatedMethod):
             self.proxy_optimiser = MaskedOptimiser(
                 [self.node_proxies], rate, 0.0, lambda: self.working[client]
             )
-
-    # ------------------------------------------------------------------- round
 
     def train_round(self) -> Tensor:
         """Phase 1 on the GNNs, phase 2 on encoder and proxies; returns phase 1's last loss."""

@@ -59,8 +59,7 @@ class SplitOptions(Options):
 @dataclass(frozen=True)
 class GCFLOptions(SplitOptions):
     weights: Literal["shifted", "positive"] = "shifted"
-    """Edge weights of the graph that is cut: `shifted`, cosine + 1, as in the authors' code; `positive`,
-    max(cosine, 0)."""
+    """Edge weights of the cut graph: `shifted`, cosine + 1 (authors' code); `positive`, max(cosine, 0)."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +140,13 @@ class GCFL(FederatedMethod):
 
     def average_clusters(self, sent: Message) -> Message:
         """Each client's cluster model, name → (K, …), or (1, …) while there is one cluster."""
-        count = int(self.clusters.max()) + 1
-        if count == 1:
+        if not self.clusters.any():
             return super().aggregate(sent)
-        matrix = torch.zeros(count, len(self.clusters), device=self.device)
         clusters = self.clusters.to(self.device)
-        matrix[clusters, torch.arange(len(clusters), device=self.device)] = self.weights
+        member = functional.one_hot(clusters).T.float()
+        matrix = member * self.weights
         # A cluster without any training node averages its members with equal weights.
-        empty = matrix.sum(dim=1) == 0
-        even = empty[clusters] & self.present
-        matrix[clusters, torch.arange(len(clusters), device=self.device)] += even.float()
+        matrix += member * (matrix.sum(dim=1, keepdim=True) == 0) * self.present
         total = matrix.sum(dim=1, keepdim=True)
         matrix /= torch.where(total > 0, total, 1.0)
         trained = (total > 0).squeeze(1)[clusters]
@@ -197,11 +193,8 @@ class GCFLPlus(GCFL):
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             loss = descend(self)
-            lengths = [
-                torch.linalg.vector_norm(gradient.flatten(1), dim=1)
-                for gradient in (self.parameters[name].grad for name in self.shared())
-                if gradient is not None
-            ]
+            gradients = (self.parameters[name].grad for name in self.shared())
+            lengths = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients if g is not None]
             norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
             self.norm = torch.where(self.working, norm, self.norm)
         return loss

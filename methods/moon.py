@@ -112,9 +112,7 @@ class Moon(FedAvg):
     def embed(self, dropout: Dropout | None) -> Tensor:
         """Return the classifier's input, (n, width)."""
         hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
-        if not self.projects:
-            return hidden
-        return project(hidden, self.parameters, self.inputs.segments)
+        return project(hidden, self.parameters, self.inputs.segments) if self.projects else hidden
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Return the clients' outputs, (n, C), and keep the classifier's input as `hidden`."""

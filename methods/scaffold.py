@@ -100,8 +100,7 @@ class Scaffold(CorrectedMethod):
         self.server_control = {name: torch.zeros_like(value) for name, value in self.received.items()}
 
     def train_round(self) -> Tensor:
-        """w_k ← w_k − η (∇F_k − c_k + c) in every epoch. The first epoch's ∇F_k is the one at the received
-        model."""
+        """w_k ← w_k − η (∇F_k − c_k + c) in every epoch; the first ∇F_k is at the received model."""
         loss, self.gradient = torch.zeros((), device=self.device), {}
         for _ in local_epochs(self):
             loss = backward(self)

@@ -179,8 +179,7 @@ class AdaFGL(FederatedMethod):
 def homophily(
     federation: Federation, task: NodeClassification, generator: torch.Generator, device: torch.device
 ) -> Tensor:
-    """HCS, (K,) in [0, 1]: accuracy of labels propagated from half of a client's training nodes to the
-    others.
+    """HCS, (K,) in [0, 1]: accuracy of labels propagated from half of a client's training nodes to the rest.
 
     The seeds S are the smaller half, drawn by `generator`; Y⁰ is one-hot on S, 1/C elsewhere. Ten times:
     Y ← κ Â Y + (1 − κ) Y⁰, then Y[S] += Y⁰[S]. A client without training nodes has 0.

@@ -11,7 +11,6 @@ of R, use it and discard it; the backward pass computes it again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ def unit_softmax(z: Tensor) -> Tensor:
 
 
 def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
-    """B for P (n, C): (K, m, m) bool, m the nodes of the largest client; exactly symmetric in spite of
-    rounding."""
+    """B for P (n, C): (K, m, m) bool, m the nodes of the largest client; exactly symmetric."""
     unit = segments.pad(unit_softmax(prior))
     alike = torch.empty(*unit.shape[:2], segments.longest, dtype=torch.bool, device=unit.device)
     # One client after the other: the cosines of all clients at once may not fit in memory.
@@ -46,14 +44,13 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
     return alike
 
 
-@dataclass(frozen=True, eq=False)
 class Receivers:
     """The r nodes that receive messages, at most q of a client."""
 
-    rows: Tensor
-    """(r,) rows among the n nodes, ascending."""
-    segments: Segments
-    """The clients' segments of the r rows."""
+    def __init__(self, rows: Tensor, every: Segments) -> None:
+        """`every` are the segments of all n nodes."""
+        self.rows, self.segments = rows, every.among(rows)
+        """(r,) rows among the n nodes, ascending, and the clients' segments of these."""
 
 
 class Messages:
@@ -64,11 +61,7 @@ class Messages:
         self.alike, self.beta, self.segments = alike, beta, segments
         self.count = torch.stack([square.count_nonzero() for square in alike])
         """(K,) number of ones in B."""
-        self.everyone = self.receivers(torch.arange(segments.rows, device=alike.device))
-
-    def receivers(self, rows: Tensor) -> Receivers:
-        """`Receivers` for the given rows, (r,) ascending."""
-        return Receivers(rows, self.segments.among(rows))
+        self.everyone = Receivers(torch.arange(segments.rows, device=alike.device), segments)
 
     def __call__(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
         """z₃ for the receivers, Z for other nodes, (n, C); `slope` (K, 1) is φ's.
@@ -91,8 +84,7 @@ class Messages:
         return z.index_copy(0, receivers.rows, found)
 
     def _mean(self, unit: Tensor) -> Tensor:
-        """μ, (K,). The sum of ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩, in float64, since R − μ may
-        be small compared with μ."""
+        """μ, (K,), in float64, since R − μ may be small: Σ_i≠j ⟨u_i, u_j⟩ = Σ_i ⟨u_i, Σ_j u_j − u_i⟩."""
         unit = unit.double()
         cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
         sizes = self.segments.sizes.square().clamp(min=1).to(unit)

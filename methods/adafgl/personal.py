@@ -8,7 +8,7 @@ import dgl
 import torch
 from torch import Tensor
 
-from fedsub.methods.adafgl.messages import SMALLEST, Messages, alike_pairs, unit_softmax
+from fedsub.methods.adafgl.messages import SMALLEST, Messages, Receivers, alike_pairs, unit_softmax
 from fedsub.methods.adafgl.smoothing import Smoothing
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.inputs import Inputs
@@ -71,7 +71,7 @@ class Personal:
         self.smooth = Smoothing(graph, alike, unit_softmax(prior), alpha, self.segments)
         """h → Ā h."""
         self.messages = Messages(alike, beta, self.segments)
-        self.trained = self.messages.receivers(trained)
+        self.trained = Receivers(trained, self.segments)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
         """Outputs of the parts that some client predicts with. In training z₃ is computed only for the

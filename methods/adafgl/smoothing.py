@@ -29,8 +29,7 @@ class Smoothing:
     def __init__(
         self, graph: dgl.DGLGraph, alike: Tensor, predicted: Tensor, alpha: float, segments: Segments
     ) -> None:
-        """`alike` is B, (K, m, m) bool, symmetric; nodes with near rows of `predicted`, (n, C), have rows of
-        B that differ little."""
+        """`alike` is B, (K, m, m) bool; rows of B differ little between near rows of `predicted`, (n, C)."""
         self.segments = segments
         self.looped = with_self_loops(graph)
         source, target = (end.to(alike.device) for end in self.looped.edges())

@@ -20,7 +20,7 @@ Departures:
 - An absent client sends neither models nor values; values that were propagated once stay available.
   With gcn its stand-ins keep in training, layer by layer, the values of its last step (at first zero), and no
   gradient flows back through them. Evaluation uses every client.
-LNNC (joins nearest neighbours) and others: `methods.fedcog.options`, `coupling.couple`, `coupling.exposed`.
+LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.Coupling`, `coupling.exposed`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect, couple
+from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
@@ -48,9 +48,10 @@ from fedsub.methods.fedcog.features import (
     plain_seconds,
     unchanged,
 )
-from fedsub.methods.fedcog.options import FedCogOptions
+from fedsub.methods.fedcog.options import DEEP_HOPS, FedCogOptions
 from fedsub.methods.fedopt import ServedMethod, ServerRule
 from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.networks.gprgnn import start_of_hops
 from fedsub.methods.stacked.parameters import Parameters, stack
@@ -100,15 +101,13 @@ class FedCog(ServedMethod):
     layer: int = 0
     """Number of layers already computed in this step."""
 
-    # ------------------------------------------------------------------ set-up
-
     @property
     def kind(self) -> str:
         return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
         """Prepare rule and network. With gcn the losses are weighted by K p_k, and models averaged evenly."""
-        self.architecture = self.options.after_propagation(self.setting.architecture)
+        self.architecture = self._after_propagation()
         super().build()
         if self.kind == "gcn":
             # Every client's step minimises Σ p_k F_k, even if it has no training nodes.
@@ -120,6 +119,16 @@ class FedCog(ServedMethod):
     def normalises(self) -> bool:
         """Whether features are layer-normalised before propagation, with a column of ones appended."""
         return self.setting.architecture.input_norm and self.kind != "gcn"
+
+    def _after_propagation(self) -> Architecture:
+        """The network after the propagation; with gcn the setting's own."""
+        given, hidden = self.setting.architecture, self.options.hidden
+        if self.kind == "gcn":
+            return replace(given, backbone="gcn")
+        # The input is normalised before it is propagated; its gain and bias are part of the weights.
+        if hidden > 0:
+            return replace(given, backbone="mlp", hidden=(hidden,), head="linear", input_norm=False)
+        return replace(given, backbone="sgc", hops=0, input_norm=False)
 
     def make_rule(self) -> ServerRule:
         return self.options.rule()
@@ -142,10 +151,10 @@ class FedCog(ServedMethod):
 
     def _coupled(self) -> Federation:
         """Apply LNNC and build the coupled graphs; return the federation after LNNC."""
-        options, protected = self.options, Protected(self.federation, 0, 0)
-        if options.lnnc:
-            protected = connect(self.federation, options.lnnc_isolated)
-        self.coupling = couple(protected.federation)
+        options, federation = self.options, self.federation
+        lnnc = options.lnnc
+        protected = connect(federation, options.lnnc_isolated) if lnnc else Protected(federation, 0, 0)
+        self.coupling = Coupling(protected.federation)
         self.convolution = CoupledConvolution(self.coupling, options.exponent if self.kind == "gbp" else 0.5)
         inside, between = self.coupling.edges
         original = inside - protected.edges + between / 2
@@ -173,7 +182,7 @@ class FedCog(ServedMethod):
 
     @property
     def hops(self) -> int:
-        return self.options.propagations(self.setting.architecture)
+        return self.options.hops or (self.setting.architecture.hops if self.kind == "sgc" else DEEP_HOPS)
 
     def initial_parameters(self) -> Parameters:
         parameters = super().initial_parameters()
@@ -186,11 +195,8 @@ class FedCog(ServedMethod):
             parameters |= stack(start, self.federation.clients, self.device)
         return parameters
 
-    # ------------------------------------------------------------------- round
-
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of all nodes, (n, C). In training rows are zero except at training nodes, if the loss reads
-        only these."""
+        """Outputs, (n, C). If training reads only training nodes, the other rows are then zero."""
         self.layer = 0
         parameters = self.parameters if self.kind == "gcn" else folded(self.parameters)
         if self.training is None or not trains(dropout):

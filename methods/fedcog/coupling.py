@@ -30,65 +30,41 @@ from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 Travel = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
 class Coupling:
     """The coupled graphs of a federation of n nodes, with S stand-ins."""
 
-    internal: dgl.DGLGraph
-    """n + S rows: intra-edges, self-loops of the nodes, and the edges towards stand-ins."""
-    border: dgl.DGLGraph
-    """n + S rows: self-connections of the nodes, and an edge from every arrived value to its node."""
-    route: Tensor
-    """(S,) int64: the p-th arrived value comes from stand-in `route[p]`."""
-    degree: Tensor
-    """(n,) float32: number of neighbours of each node, at its own client and elsewhere."""
-    ends: Tensor
-    """(S, 2) int64: the client that holds each stand-in, and the client that owns its node."""
-    edges: tuple[int, int]
-    """Number of undirected edges inside clients, and of directed edges from other clients' nodes."""
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes n, without stand-ins."""
-        return len(self.degree)
-
-    @property
-    def stand_ins(self) -> int:
-        """Number of stand-ins S, the rows that one propagation sends between clients."""
-        return len(self.route)
-
-
-def couple(federation: Federation) -> Coupling:
-    """Build both graphs. If clients overlap, the first holder of a node represents it at every client without
-    a copy (the paper has no overlap)."""
-    graph = federation.graph
-    nodes = federation.nodes
-    client = federation.client.numpy()
-    far, near = external_edges(federation)
-    keys, stand_in = np.unique(client[far] * np.int64(nodes) + near, return_inverse=True)
-    owner = keys % nodes
-    order = np.lexsort((keys // nodes, owner))
-    source, target = (end.numpy() for end in graph.edges())
-    loops = np.arange(nodes)
-    internal = make_graph(
-        np.concatenate([source, loops, far]),
-        np.concatenate([target, loops, nodes + stand_in.reshape(-1)]),
-        nodes + len(keys),
-    )
-    arrived = nodes + np.arange(len(keys))
-    border = make_graph(
-        np.concatenate([loops, arrived]), np.concatenate([loops, owner[order]]), nodes + len(keys)
-    )
-    degree = np.bincount(target, minlength=nodes) + np.bincount(near, minlength=nodes)
-    kernel = kernel_of(graph)
-    return Coupling(
-        internal=use_kernel(internal, kernel),
-        border=use_kernel(border, kernel),
-        route=torch.from_numpy(order),
-        degree=torch.from_numpy(degree.astype(np.float32)),
-        ends=torch.from_numpy(np.stack([keys // nodes, client[owner]], axis=1)),
-        edges=(len(source) // 2, len(far)),
-    )
+    def __init__(self, federation: Federation) -> None:
+        """If clients overlap, the first holder of a node represents it at every client without a copy (the
+        paper has no overlap)."""
+        graph, self.nodes = federation.graph, federation.nodes
+        client, kernel = federation.client.numpy(), kernel_of(graph)
+        far, near = external_edges(federation)
+        keys, stand_in = np.unique(client[far] * np.int64(self.nodes) + near, return_inverse=True)
+        owner = keys % self.nodes
+        order = np.lexsort((keys // self.nodes, owner))
+        source, target = (end.numpy() for end in graph.edges())
+        self.stand_ins = len(keys)
+        """S, the number of rows that one propagation sends between clients."""
+        loops, arrived = np.arange(self.nodes), self.nodes + np.arange(self.stand_ins)
+        internal = make_graph(
+            np.concatenate([source, loops, far]),
+            np.concatenate([target, loops, self.nodes + stand_in.reshape(-1)]),
+            self.nodes + self.stand_ins,
+        )
+        self.internal = use_kernel(internal, kernel)
+        """n + S rows: intra-edges, self-loops of the nodes, and the edges towards stand-ins."""
+        ends = np.concatenate([loops, arrived]), np.concatenate([loops, owner[order]])
+        self.border = use_kernel(make_graph(*ends, self.nodes + self.stand_ins), kernel)
+        """n + S rows: self-connections of the nodes, and an edge from every arrived value to its node."""
+        self.route = torch.from_numpy(order)
+        """(S,) int64: the p-th arrived value comes from stand-in `route[p]`."""
+        degree = np.bincount(target, minlength=self.nodes) + np.bincount(near, minlength=self.nodes)
+        self.degree = torch.from_numpy(degree.astype(np.float32))
+        """(n,) float32: number of neighbours of each node, at its own client and elsewhere."""
+        self.ends = torch.from_numpy(np.stack([keys // self.nodes, client[owner]], axis=1))
+        """(S, 2) int64: the client that holds each stand-in, and the client that owns its node."""
+        self.edges = len(source) // 2, len(far)
+        """Number of undirected edges inside clients, and of directed edges from other clients' nodes."""
 
 
 def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
@@ -196,12 +172,8 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
     nearest = _nearest(federation, joined)
     first, second = np.minimum(joined, nearest), np.maximum(joined, nearest)
     pairs = np.unique(np.stack([first, second], axis=1), axis=0)
-    source, target = federation.graph.edges()
-    ends = torch.from_numpy(pairs.T.copy())
-    graph = dgl.graph(
-        (torch.cat([source, ends[0], ends[1]]), torch.cat([target, ends[1], ends[0]])),
-        num_nodes=federation.nodes,
-    )
+    one, other = torch.from_numpy(pairs.T.copy())
+    graph = dgl.add_edges(federation.graph, torch.cat([one, other]), torch.cat([other, one]))
     return Protected(
         federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
         edges=len(pairs),

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -49,8 +48,7 @@ class Sent:
 
     def forms(self) -> dict[str, tuple[Tensor, ...]]:
         """Tensors sent in each form: all values; the non-zero ones with 32-bit columns and pointers; or only
-        the non-zero ones, which no receiver could place. By its figures, the paper's Table 4 counts the
-        last."""
+        the non-zero ones, as the paper's Table 4 counts by its figures (no receiver could place them)."""
         nonzero = unformed(self.nonzero)
         places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
         return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
@@ -62,9 +60,7 @@ class FeaturePropagation:
     def __init__(self, convolution: CoupledConvolution) -> None:
         self.convolution = convolution
         self.sent = Sent()
-        coupling = convolution.coupling
-        self.nodes = coupling.nodes
-        self.route = coupling.route.numpy()
+        self.nodes = convolution.coupling.nodes
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; the result of a sparse input may be dense."""
@@ -95,7 +91,8 @@ class FeaturePropagation:
         inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
         border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
         # Travel only renumbers columns: rows, most of a large matrix, need not be copied.
-        sender = np.concatenate([np.arange(self.nodes), self.nodes + self.route]).astype(border.indices.dtype)
+        route = self.nodes + step.coupling.route.numpy()
+        sender = np.concatenate([np.arange(self.nodes), route]).astype(border.indices.dtype)
         return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
     def _dense(self, h: Tensor) -> Tensor:
@@ -110,23 +107,6 @@ class FeaturePropagation:
         return values
 
 
-class PlainPropagation:
-    """Â h on one block-diagonal graph without stand-ins, as in FedAvg and Central with SGC."""
-
-    def __init__(self, graph: dgl.DGLGraph) -> None:
-        self.graph, self.weight = normalised_edges(graph)
-
-    def __call__(self, h: Matrix) -> Matrix:
-        """One propagation, sparse or dense as in `FeaturePropagation`."""
-        if isinstance(h, Tensor):
-            return _in_blocks(partial(propagate, self.graph, weight=self.weight), h, len(h))
-        return as_shorter((self._matrix @ h).tocsr())
-
-    @cached_property
-    def _matrix(self) -> sp.csr_matrix:
-        return message_matrix(self.graph, self.weight)
-
-
 def unchanged(h: Tensor) -> Tensor:
     """Return h: its features have been propagated before training."""
     return h
@@ -139,9 +119,14 @@ def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[s
     cases = {"fedavg": (federation.graph, features), "central": (whole.graph, as_matrix(whole.features))}
     seconds = {}
     for name, (graph, h) in cases.items():
-        step, start = PlainPropagation(graph), time.perf_counter()
+        looped, weight = normalised_edges(graph)
+        start = time.perf_counter()
+        matrix = None if isinstance(h, Tensor) else message_matrix(looped, weight)
         for _ in range(hops):
-            h = step(h)
+            if isinstance(h, Tensor):
+                h = _in_blocks(partial(propagate, looped, weight=weight), h, len(h))
+            else:
+                h = as_shorter((matrix @ h).tocsr())
         seconds[f"propagation_seconds_{name}"] = time.perf_counter() - start
     return seconds
 

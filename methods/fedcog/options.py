@@ -11,7 +11,6 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
 from fedsub.methods.feddyn import DynamicRegularisation
 from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions, ServerRule
-from fedsub.methods.stacked.architecture import Architecture
 
 DEEP_HOPS = 10
 """Hops of APPNP, GBP and GPR-GNN in their papers."""
@@ -63,18 +62,6 @@ class FedCogOptions(Options):
     def kind(self, backbone: str) -> str:
         """The convolution that is used, given the setting's backbone."""
         return backbone if self.convolution == "backbone" else self.convolution
-
-    def propagations(self, given: Architecture) -> int:
-        return self.hops or (given.hops if self.kind(given.backbone) == "sgc" else DEEP_HOPS)
-
-    def after_propagation(self, given: Architecture) -> Architecture:
-        """The network after the propagation; with gcn the setting's own."""
-        if self.kind(given.backbone) == "gcn":
-            return replace(given, backbone="gcn")
-        # The input is normalised before it is propagated; its gain and bias are part of the weights.
-        if self.hidden > 0:
-            return replace(given, backbone="mlp", hidden=(self.hidden,), head="linear", input_norm=False)
-        return replace(given, backbone="sgc", hops=0, input_norm=False)
 
     def rule(self) -> ServerRule:
         if self.server == "feddyn":

@@ -48,7 +48,6 @@ from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
-from fedsub.methods.stacked.segments import Segments
 from fedsub.methods.tasks import NodeClassification
 
 SMALLEST = 1e-8
@@ -79,8 +78,6 @@ class FedGTAOptions(Options):
     """Scores by which GAMLP mixes a node's hops: the node's own, or as misread in the authors' code."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """GAMLP's options are unused without it, the backbone with it. γ = 1 leaves the options of
-        propagation and confidence unused, zero steps the spread, zero spread the steps."""
         idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
         if self.network == "gamlp":
             idle = {"backbone": "network=backbone"}
@@ -111,7 +108,6 @@ class FedGTA(FederatedMethod):
     task: NodeClassification
     gamlp: GAMLP | None = None
     """The network if it is not the backbone."""
-    segments: Segments
     convolution: Convolution
     """One step of label propagation."""
     degree: Tensor
@@ -128,7 +124,6 @@ class FedGTA(FederatedMethod):
             self.architecture = replace(given, backbone="mlp", head="linear")
         super().build()
         graph = self.federation.graph
-        self.segments = self.inputs.segments
         self.degree = graph.in_degrees().float().to(self.device)
         self.labels = functional.one_hot(self.task.train_labels, self.task.width).float()
         if self.options.propagation == "authors":
@@ -173,18 +168,18 @@ class FedGTA(FederatedMethod):
 
     def statistics(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Moments (K, J·C or 2J·C) and confidences (K,) of the clients' predictions (n, C)."""
-        options, rows = self.options, self.task.train
+        options, rows, segments = self.options, self.task.train, self.inputs.segments
         spread = self.propagated(prediction)
         # In both, the rows of T are the labels, not the propagated values.
         likely = spread.softmax(dim=1).index_copy(0, rows, self.labels)
         softened = (spread / options.temperature).softmax(dim=1).index_copy(0, rows, self.labels)
         moments = self._powers(likely)
         if options.moments == "hybrid":
-            mean = self.segments.mean(likely).index_select(0, self.segments.client)
+            mean = segments.mean(likely).index_select(0, segments.client)
             moments += self._powers(likely - mean)
         negentropy = (softened * (softened + SMALLEST).log()).sum(dim=1)
         each = self.degree * (self.task.width / math.e + negentropy)
-        return torch.cat(moments, dim=1), self.segments.sum(each.unsqueeze(1)).squeeze(1).clamp(min=0)
+        return torch.cat(moments, dim=1), segments.sum(each.unsqueeze(1)).squeeze(1).clamp(min=0)
 
     def propagated(self, prediction: Tensor) -> Tensor:
         """Y after the last step, (n, C)."""
@@ -205,7 +200,7 @@ class FedGTA(FederatedMethod):
         power, means = torch.ones_like(h), []
         for _ in range(self.options.order):
             power = power * h
-            means.append(self.segments.mean(power))
+            means.append(self.inputs.segments.mean(power))
         return means
 
 

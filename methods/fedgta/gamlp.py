@@ -75,20 +75,14 @@ class GAMLP:
 
     def __call__(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
         """Logits, (n, C). `dropout` None, or one for scoring, means evaluation."""
-        last = f"layers.{len(self.widths)}"
-        h = segment_product(self.embed(parameters, dropout), parameters[f"{last}.weight"], self.segments)
-        return add_bias(h, parameters[f"{last}.bias"], self.segments)
-
-    def embed(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        """Input of the last layer, (n, width)."""
         h = self._first(parameters, parameters["layers.0.weight"], training=trains(dropout))
-        for index in range(len(self.widths)):
-            if index > 0:
-                h = segment_product(h, parameters[f"layers.{index}.weight"], self.segments)
-            h = add_bias(h, parameters[f"layers.{index}.bias"], self.segments)
+        h = add_bias(h, parameters["layers.0.bias"], self.segments)
+        for index in range(1, len(self.widths) + 1):
             slope = parameters["slope"].index_select(0, self.segments.client)
             h = torch.where(h > 0, h, slope * h)
             h = h if dropout is None else dropout(h)
+            h = segment_product(h, parameters[f"layers.{index}.weight"], self.segments)
+            h = add_bias(h, parameters[f"layers.{index}.bias"], self.segments)
         return h
 
     def _first(self, parameters: Weights, weight: Tensor, training: bool) -> Tensor:

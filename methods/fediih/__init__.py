@@ -129,8 +129,6 @@ class FedIIH(FederatedMethod):
             start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
         return stack(start, self.federation.clients, self.device)
 
-    # ------------------------------------------------------------------ network
-
     def logits(self, dropout: Dropout | None) -> Tensor:
         return self.backbone.classify(self.inputs, self.embed(dropout), self.parameters)
 
@@ -161,8 +159,6 @@ class FedIIH(FederatedMethod):
         factors = h.view(len(h), self.options.factors, -1)
         return self.route(factors, self.options.iterations).flatten(1)
 
-    # ----------------------------------------------------------------- training
-
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k and the negative variational bounds, ()."""
         loss = super().objective(logits)
@@ -187,8 +183,6 @@ class FedIIH(FederatedMethod):
         drift = gaussian_kl(prior, fixed, self.center, fixed)
         unlikely = (math.log(2 * math.pi) + prior.square()) / 2
         return reconstruction + nodes + (drift + unlikely).mean(dim=2).sum(dim=1)
-
-    # ----------------------------------------------------------------- exchange
 
     def send(self) -> Message:
         """The model, and μ and s as `mean` and `log_variance`."""

@@ -28,10 +28,8 @@ are not predicted, since the Laplacian that every client sees contains the edges
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import dgl
 import scipy.sparse as sp
@@ -40,11 +38,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import as_graph
-from fedsub.datasets.limits import Count, NonNegative, Size
-from fedsub.datasets.ranges import tunable
 from fedsub.datasets.seeding import stream
-from fedsub.methods.core.base import Options, register
+from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message, unformed
+from fedsub.methods.fedlap.options import FedLapPlusOptions, SmoothOptions
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from fedsub.methods.fedsgd import GRADIENT, FedSGD
 from fedsub.methods.stacked.activation import Dropout
@@ -61,35 +58,6 @@ LEARNED = "smooth"
 """Name of the parameter S, or W in FedLap+."""
 PREFIX = "structure"
 """Prefix of g's parameters."""
-
-
-@dataclass(frozen=True)
-class SmoothOptions(Options):
-    """Hyper-parameters of both methods; defaults are the authors' for Cora."""
-
-    smoothing: NonNegative = tunable(10.0, log=(0.1, 1000))
-    """λ, weight of the regulariser R; 0 leaves it out."""
-    hops: Size = tunable(2, linear=(1, 5))
-    """L, number of propagations of f over the client's graph."""
-    feature_hidden: str = tunable("64", choices=("64", "128", "256"))
-    """Hidden layers of the feature network f, widths joined by +."""
-    structure_hidden: str = "64"
-    """Hidden layers of the structure network g, widths joined by +."""
-    structure_width: Count = 512
-    """d_s, width of the learned features."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"backbone": "another method, as this one has its own network"}
-
-
-@dataclass(frozen=True)
-class FedLapPlusOptions(SmoothOptions):
-    rank: Count = 200
-    """r, number of eigenvectors."""
-    basis: Literal["exact", "reference"] = "exact"
-    """Basis U: the exact eigenvectors, or the approximate ones of the authors' code."""
-    steps: Count = 500
-    """Steps of Arnoldi's iteration; with `basis=exact` they only determine the counted bytes."""
 
 
 @register(
@@ -120,8 +88,6 @@ class FedLap(FedSGD):
     degree: Tensor
     """(m, 1) degrees in the global graph."""
 
-    # ------------------------------------------------------------------ set-up
-
     def build(self) -> None:
         self.architecture = self.architecture.perceptron(self.options.feature_hidden)
         super().build()
@@ -138,9 +104,8 @@ class FedLap(FedSGD):
         seen = federation.client[target] * nodes + row[source]
         of_client = seen.unique() // nodes
         self.neighbours = torch.bincount(of_client, minlength=federation.clients)
-        self.structure_backbone = make_backbone(
-            self.setting.architecture.perceptron(self.options.structure_hidden)
-        )
+        network = self.setting.architecture.perceptron(self.options.structure_hidden)
+        self.structure_backbone = make_backbone(network)
         return super().make_inputs()
 
     def initial_parameters(self) -> Parameters:
@@ -158,8 +123,6 @@ class FedLap(FedSGD):
     def _prepare_smoothing(self) -> None:
         self.global_graph = use_kernel(as_graph(self.adjacency.tocoo()), self.setting.kernel)
         self.degree = self.global_graph.in_degrees().float().unsqueeze(1).to(self.device)
-
-    # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         own = super().logits(dropout)
@@ -262,7 +225,6 @@ class FedLapPlus(FedLap):
         return functional.relu(self.eigenvectors @ self.parameters[LEARNED][0])
 
     def regulariser(self) -> Tensor:
-        """R, ()."""
         energy = self.parameters[LEARNED][0].square().sum(dim=1)
         return torch.dot(self.eigenvalues, energy) / energy.sum()
 

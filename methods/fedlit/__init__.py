@@ -27,27 +27,17 @@ newest means, matched with its last centroids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import dgl
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, ShareBelowOne
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register, rows_read
+from fedsub.methods.core.base import FederatedMethod, register, rows_read
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
-from fedsub.methods.fedlit.layers import (
-    Layer,
-    Messages,
-    channel_graph,
-    channel_sum,
-    layers_to_read,
-    linear_sum,
-)
+from fedsub.methods.fedlit.layers import Layer, Messages, channel_sum, layers_to_read, linear_sum
+from fedsub.methods.fedlit.options import FedLITOptions
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import (
@@ -59,25 +49,8 @@ from fedsub.methods.stacked.parameters import (
     stack,
     unprefixed,
 )
-from fedsub.methods.stacked.propagation import propagate
+from fedsub.methods.stacked.propagation import propagate, use_kernel
 from fedsub.methods.stacked.segments import segment_product
-
-
-@dataclass(frozen=True)
-class FedLITOptions(Options):
-    """Hyper-parameters of FedLIT, which has its own network instead of the protocol's."""
-
-    types: Count = tunable(4, linear=(2, 8))
-    """T, number of latent link types."""
-    layers: Count = tunable(2, linear=(1, 3))
-    """Number of multi-channel layers; with SGC the protocol's hops are used instead."""
-    width: Count = 64
-    """Width of the projection and of every layer."""
-    dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
-    """Dropout after every channel."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"layers": "a backbone other than sgc"} if backbone == "sgc" else {}
 
 
 @register(
@@ -171,8 +144,6 @@ class FedLIT(FederatedMethod):
         """Number of layers with weights; SGC's propagations share one."""
         return 1 if self.linear else self.options.layers
 
-    # ------------------------------------------------------------------- round
-
     def project(self) -> Tensor:
         """x of every node, (n, width)."""
         product = self.inputs.features.times(self.parameters["projection.weight"])
@@ -184,9 +155,9 @@ class FedLIT(FederatedMethod):
         self.messages = {}
         types, ends = self.options.types, (self.clustering.source, self.clustering.target)
         near, far = ((types * end + kind).cpu() for end in ends)
-        mean = self.setting.architecture.backbone == "graphsage"
-        nodes = types * self.federation.nodes
-        self.graph, weight = channel_graph(near, far, nodes, self.setting.kernel, mean)
+        directed = torch.cat([near, far]), torch.cat([far, near])
+        graph = use_kernel(dgl.graph(directed, num_nodes=types * self.federation.nodes), self.setting.kernel)
+        self.graph, weight = self.backbone.messages(graph)
         self.edge_weight = weight.to(self.device)
 
     def train_round(self) -> Tensor:
@@ -217,13 +188,10 @@ class FedLIT(FederatedMethod):
 
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
         """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
-
-        Neighbours are summed before the product, so that only the r nodes are multiplied.
-        """
+        As neighbours are summed first, only the r nodes are multiplied."""
         if (layer, before) not in self.messages:
-            self.messages[layer, before] = Messages(
-                layer, before, self.graph, self.edge_weight, itself=len(self.backbone.weights) > 1
-            )
+            graph, weights = self.graph, self.edge_weight
+            self.messages[layer, before] = Messages(layer, before, graph, weights, self.backbone.itself)
         read = self.messages[layer, before](h)
         weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)

@@ -46,10 +46,8 @@ class EdgeClustering:
         return self.dots(x, functional.normalize(centroids, dim=2)).argmax(dim=1)
 
     def means(self, x: Tensor, kind: Tensor, centroids: Tensor) -> Tensor:
-        """Mean embedding of each client's edges of each type (the M step), (K, T, 2·width).
-
-        A type without an edge keeps its centroid.
-        """
+        """Mean embedding of each client's edges of each type (the M step), (K, T, 2·width); a type without an
+        edge keeps its centroid."""
         cell = self.client * self.types + kind
         cells = self.segments.clients * self.types
         count = torch.bincount(cell, minlength=cells).unsqueeze(1)
@@ -108,8 +106,7 @@ def _argmax(score: Tensor, group: Tensor, groups: int) -> Tensor:
 def greedy_match(similarity: Tensor) -> Tensor:
     """One-to-one match that repeatedly takes the highest remaining similarity, for every client at once.
 
-    `similarity` is (K, T, T), client's types by server's; returns (K, T), the server's type for each of the
-    client's.
+    `similarity` (K, T, T), client's types by server's → (K, T), the server's type for each of the client's.
     """
     left = similarity.clone()
     clients, types, _ = left.shape
@@ -125,10 +122,8 @@ def greedy_match(similarity: Tensor) -> Tensor:
 
 
 def align(centroids: Tensor, centers: Tensor) -> Tensor:
-    """The server's type for each client's link type, by cosine of the centroids; (K, T).
-
-    `centroids` (K, T, w), `centers` (T, w).
-    """
+    """The server's type for each client's link type, (K, T), by cosine of `centroids` (K, T, w) and of the
+    server's `centers` (T, w)."""
     left, right = functional.normalize(centroids, dim=2), functional.normalize(centers, dim=1)
     return greedy_match(left @ right.T)
 
@@ -140,10 +135,9 @@ def regroup(values: Tensor, match: Tensor) -> Tensor:
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:
-    """Mean of the clients' channels for each of the server's types, (T, …).
+    """Mean of the clients' channels for each of the server's types, (T, …); `previous` where all are empty.
 
-    `values` (K, T, …) are in the clients' order, `match` is (K, T), `occupied` (K, T) 0/1 in the server's
-    order. A type that is empty everywhere keeps its `previous` value, (T, …).
+    `values` (K, T, …) are in the clients' order, `match` is (K, T), `occupied` (K, T) 0/1 in the server's.
     """
     weight = occupied.view(*occupied.shape, *(1,) * (values.dim() - 2))
     count = weight.sum(dim=0)

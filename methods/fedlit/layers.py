@@ -16,13 +16,7 @@ from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.features import as_feature_tensor
 from fedsub.methods.stacked.inputs import within
 from fedsub.methods.stacked.parameters import Weights
-from fedsub.methods.stacked.propagation import (
-    kernel_of,
-    matrix_product,
-    mean_weight,
-    normalised_edges,
-    use_kernel,
-)
+from fedsub.methods.stacked.propagation import kernel_of, matrix_product
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 WORTH = 0.9
@@ -65,19 +59,6 @@ def draw_order(sizes: Tensor, types: int) -> Tensor:
     """Draw position of node v's mask in channel t, by client, channel and node, (n, T); `sizes` (K,)."""
     first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
     return first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)
-
-
-def channel_graph(
-    near: Tensor, far: Tensor, nodes: int, kernel: str, mean: bool
-) -> tuple[dgl.DGLGraph, Tensor]:
-    """The graph of all channels, with `nodes` nodes, and the weights of Â_t, (edges,).
-
-    `near` and `far`, (m,), are the ends of each undirected edge in its channel. `mean`: GraphSAGE's weights,
-    without self-loops.
-    """
-    ends = torch.cat([near, far]), torch.cat([far, near])
-    graph = use_kernel(dgl.graph(ends, num_nodes=nodes), kernel)
-    return (graph, mean_weight(graph)) if mean else normalised_edges(graph)
 
 
 def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count: int) -> list[Layer]:

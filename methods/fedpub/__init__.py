@@ -75,8 +75,6 @@ class FedPub(FederatedMethod):
     """For every exchange: `counts`, `similarity`, the bytes sent so far, both ways, and the number of models
     that FedAvg would have sent in it."""
 
-    # ------------------------------------------------------------------ set-up
-
     def build(self) -> None:
         self.unshared = (PREFIX,) if self.options.masks else ()
         super().build()
@@ -111,8 +109,6 @@ class FedPub(FederatedMethod):
                 parameters["head.bias"].copy_(glorot((1, outer), self.generator).squeeze(0))
         return with_masks(parameters)
 
-    # ------------------------------------------------------------------- round
-
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""
         return self.backbone.forward(self.inputs, self.effective(pruned=not trains(dropout)), dropout)
@@ -120,7 +116,7 @@ class FedPub(FederatedMethod):
     def effective(self, pruned: bool) -> Parameters:
         """The weights that the clients compute with."""
         if pruned:
-            return dict(self.pruning(self.parameters).weights)
+            return self.pruning(self.parameters).weights
         return apply_masks(self.parameters)
 
     def objective(self, logits: Tensor) -> Tensor:

@@ -65,11 +65,7 @@ class FunctionalEmbedding:
     on its parameters are computed once."""
 
     aggregated: Tensor | None = None
-    """(m, d) Â X for a plain GCN of two layers; None for other networks."""
-    pool: Tensor
-    """(1, m) operator that propagates once more and takes the mean over nodes; for the same GCN."""
-    inputs: Inputs
-    """Inputs of any other network."""
+    """(m, d) Â X for a plain GCN of two layers; None for other networks, which have `inputs`."""
 
     def __init__(
         self,
@@ -98,8 +94,9 @@ class FunctionalEmbedding:
         weight = symmetric_weight(looped)
         nodes = len(proxy.features)
         self.aggregated = propagate(looped, proxy.features, weight).to(device)
-        self.pool = propagate(dgl.reverse(looped), torch.full((nodes, 1), 1 / nodes), weight)
-        self.pool = self.pool.T.contiguous().to(device)
+        pool = propagate(dgl.reverse(looped), torch.full((nodes, 1), 1 / nodes), weight)
+        self.pool = pool.T.contiguous().to(device)
+        """(1, m) operator that propagates once more and takes the mean over nodes."""
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """h̃, (K, hidden), for stacked parameters with masks applied; without dropout."""

@@ -9,7 +9,6 @@ of entries are below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as functional
@@ -24,17 +23,14 @@ PREFIX = "mask"
 
 
 def with_masks(parameters: Weights) -> Parameters:
-    """The parameters, and masks of ones, `mask.<name>`, for the weight matrices (K, in, out); biases and
-    gains have none."""
+    """The parameters, and masks of ones, `mask.<name>`, for those that are weight matrices, (K, in, out)."""
     ones = {name: torch.ones_like(value) for name, value in parameters.items() if value.dim() == 3}
     return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
 
 
 def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
-    """w ⊙ μ for every parameter with a mask; the others unchanged.
-
-    `masks` has the parameters' names; None: the masks among the parameters.
-    """
+    """w ⊙ μ for every parameter with a mask in `masks`, by its name (None: those among the parameters); the
+    others unchanged."""
     masks = unprefixed(PREFIX, parameters) if masks is None else masks
     return {
         name: value * masks[name] if name in masks else value
@@ -43,49 +39,41 @@ def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters
     }
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """Masks and weights that clients evaluate with and send: mask entries of size up to λ₁ are zero."""
+class Pruning:
+    """Masks and weights that clients evaluate with and send: mask entries of size up to a threshold, λ₁, are
+    zero. They are computed again when a parameter has changed."""
 
-    masks: Mapping[str, Tensor]
-    """Name of a masked parameter → (K, in, out)."""
-    weights: Mapping[str, Tensor]
-    """Name of a parameter → (K, …), w ⊙ μ."""
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+        self.read: list[tuple[Tensor, int]] = []
+        """The parameters last read, with their versions."""
+        self.masks: Parameters = {}
+        """Name of a masked parameter → (K, in, out)."""
+        self.weights: Parameters = {}
+        """Name of a parameter → (K, …), w ⊙ μ."""
 
     def kept(self) -> dict[str, Tensor]:
-        """Name of a masked parameter → (K, in, out) bool, the entries kept; a parameter is left out if every
-        client keeps all of it."""
+        """Name of a parameter of which some client masks an entry → (K, in, out) bool, the entries kept."""
         return {
             name: mask != 0
             for name, mask in self.masks.items()
             if mask.aminmax().min <= 0 and torch.count_nonzero(mask) < mask.numel()
         }
 
-
-class Pruning:
-    """Prunes at a threshold, λ₁, and caches the result until a parameter changes."""
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
-        self.read: list[tuple[Tensor, int]] = []
-        """The parameters from which `pruned` was computed, with their versions."""
-        self.pruned = Pruned({}, {})
-
-    def __call__(self, parameters: Weights) -> Pruned:
-        """The pruned masks and weights of `parameters`, whose masks are named `mask.<weight>`."""
+    def __call__(self, parameters: Weights) -> Pruning:
+        """Read `parameters`, whose masks are named `mask.<weight>`; return this object."""
         now = list(parameters.values())
         if len(self.read) == len(now) and all(
             value is other and value._version == version
             for value, (other, version) in zip(now, self.read, strict=True)
         ):
-            return self.pruned
+            return self
         with torch.no_grad():
-            masks = {
-                name: self._prune(mask.detach()) for name, mask in unprefixed(PREFIX, parameters).items()
-            }
-            self.pruned = Pruned(masks, apply_masks(parameters, masks))
+            masks = unprefixed(PREFIX, parameters)
+            self.masks = {name: self._prune(mask.detach()) for name, mask in masks.items()}
+            self.weights = apply_masks(parameters, self.masks)
         self.read = [(value, value._version) for value in now]
-        return self.pruned
+        return self
 
     def _prune(self, mask: Tensor) -> Tensor:
         """The pruned mask; the mask itself if one quick pass finds nothing below the threshold."""

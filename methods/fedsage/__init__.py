@@ -75,7 +75,6 @@ class Mended(FedSGD):
 
     @property
     def one_model(self) -> bool:
-        """Whether averaged gradients update one model."""
         return bool(self.options.average == "gradients")
 
 
@@ -111,8 +110,7 @@ class FedSagePlus(Mended):
         mended = generated.mend(federation.graph, federation.sizes)
         sizes = self.model_sizes(mended.sizes)
         if is_dense(federation.features):
-            known = federation.features
-            known = known.to_dense() if known.layout is torch.sparse_csr else known
+            known = federation.features.to_dense()
             features = torch.cat([known, generated.features.cpu()])[mended.order]
             return prepare(self, mended.graph, features, sizes, position=mended.position)
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features

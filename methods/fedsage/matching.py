@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.stacked.features import DENSE_BYTES
 from fedsub.methods.stacked.kernels import sparse_product
-from fedsub.methods.stacked.segments import large_product
+from fedsub.methods.stacked.segments import large_product, ranks
 
 DENSE_SHARE = 0.1
 """Features with a larger share of non-zero entries are searched by dense products (measured: at 0.35 they
@@ -31,8 +31,7 @@ def nearest_hidden(
     """
     rows = len(generated)
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
-    offset = torch.arange(len(row), device=count.device) - (count.cumsum(0) - count)[row]
-    candidate = neighbour[first[row] + offset]
+    candidate = neighbour[first[row] + ranks(count)]
     step = max(1, CHUNK_ENTRIES // max(1, generated.shape[1]))
     distance = torch.cat(
         [
@@ -57,10 +56,8 @@ class OtherClients:
         sparse = features.layout is torch.sparse_csr
         if sparse and len(features.values()) > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES:
             features, sparse = features.to_dense(), False
-        self.features = features
-        self.sparse = sparse
-        self.client = client
-        self.clients = clients
+        self.features, self.sparse = features, sparse
+        self.client, self.clients = client, clients
         self.norm = self._norm()
 
     def _norm(self) -> Tensor:
@@ -86,8 +83,7 @@ class OtherClients:
 
     def _gradient(self, generated: Tensor, owner: Tensor) -> Tensor:
         rows = len(generated)
-        share = self._nearest(generated, owner)
-        node, row, weight = share
+        node, row, weight = self._nearest(generated, owner)
         pointer = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
         pointer[1:] = torch.bincount(row, minlength=rows).cumsum(0)
         order = torch.argsort(row, stable=True)

@@ -3,8 +3,6 @@ section 4.1), and a backbone's inputs on graphs mended with generated neighbours
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import dgl
 import numpy as np
 import torch
@@ -16,25 +14,6 @@ from fedsub.methods.stacked.growth import Grown
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 from fedsub.methods.stacked.segments import Segments
-
-
-@dataclass(frozen=True, eq=False)
-class Impaired:
-    """A block-diagonal graph of n nodes, some of them hidden. All tensors are on the CPU."""
-
-    graph: dgl.DGLGraph
-    """n nodes; no edge touches a hidden one."""
-    hidden: Tensor
-    """(n,) bool, the hidden nodes."""
-    missing: Tensor
-    """(n,) int64, number of hidden neighbours of a remaining node; 0 for a hidden node."""
-    neighbour: Tensor
-    """(Σ missing,) int64, these hidden neighbours, sorted by the remaining node they belong to."""
-
-    @property
-    def first(self) -> Tensor:
-        """Index in `neighbour` of each node's first hidden neighbour, (n,) int64."""
-        return self.missing.cumsum(0) - self.missing
 
 
 def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.random.Generator) -> Tensor:
@@ -53,19 +32,17 @@ def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.rando
     return hidden
 
 
-def impair(graph: dgl.DGLGraph, hidden: Tensor) -> Impaired:
-    """Remove the edges of the `hidden` nodes, (n,) bool, and list each remaining node's lost neighbours."""
+def impair(graph: dgl.DGLGraph, hidden: Tensor) -> tuple[dgl.DGLGraph, Tensor, Tensor]:
+    """A block-diagonal graph without the edges of the `hidden` nodes, (n,) bool; the number of hidden
+    neighbours of each remaining node, (n,) int64, 0 for a hidden one; and these neighbours, int64, sorted by
+    the remaining node. All tensors are on the CPU."""
     source, target = graph.edges()
     lost = hidden[source] & ~hidden[target]
     kept = ~(hidden[source] | hidden[target])
     order = torch.argsort(target[lost], stable=True)
     impaired = dgl.graph((source[kept], target[kept]), num_nodes=graph.num_nodes())
-    return Impaired(
-        graph=use_kernel(impaired, kernel_of(graph)),
-        hidden=hidden,
-        missing=torch.bincount(target[lost], minlength=graph.num_nodes()),
-        neighbour=source[lost][order],
-    )
+    missing = torch.bincount(target[lost], minlength=graph.num_nodes())
+    return use_kernel(impaired, kernel_of(graph)), missing, source[lost][order]
 
 
 class MendedFeatures(Features):
@@ -76,9 +53,7 @@ class MendedFeatures(Features):
 
     def __init__(self, own: Features, added: Features, order: Tensor) -> None:
         """`own` has the n original rows, `added` the m additional rows; `order` is `Grown.order`."""
-        self.own = own
-        self.added = added
-        self.order = order
+        self.own, self.added, self.order = own, added, order
         self.rows, self.width = len(order), own.width
 
     def times(self, weight: Tensor) -> Tensor:

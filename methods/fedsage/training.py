@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 import dgl
 import numpy as np
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.fedsage.generator import FedSagePlusOptions, Generated, NeighbourGenerator, count_loss
 from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
-from fedsub.methods.fedsage.mending import Impaired, impair, mended_inputs
+from fedsub.methods.fedsage.mending import impair, mended_inputs
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import Backbone, GraphSAGE
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.parameters import stack
 from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
@@ -49,38 +50,18 @@ class GeneratorTraining:
     All node ids are the chunk's own, 0…n−1; `first` is its first row in the federation.
     """
 
-    impaired: Impaired
-    inputs: Inputs
-    """Inputs of the generators' encoder on the impaired graph."""
-    missing: Tensor
-    """(n,) int64, number of hidden neighbours of each node."""
-    remains: Tensor
-    """(n,) bool, nodes that are not hidden."""
-    lost_first: Tensor
-    """(n,) int64, index in `lost_row` of each node's first hidden neighbour."""
-    lost_row: Tensor
-    """(Σ missing,) int64, rows of `lost_features`."""
-    lost_features: Tensor
-    """(hidden nodes with a remaining neighbour, d) dense."""
-    share: Tensor
-    """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
-    classifier: GraphSAGE
-    class_parameters: Parameters
-    """Parameters of the classifier, name → (K, …)."""
-
     def __init__(self, method: FedSagePlus, chosen: range) -> None:
         """The classifier on the mended impaired graph has the widths and dropout of the method's setting."""
         self.method, self.chosen = method, chosen
         self.task, self.options, self.device = method.task, method.options, method.device
         federation, device, seed = method.federation, method.device, method.setting.seed
-        self.sizes = federation.sizes[chosen.start : chosen.stop]
+        self.segments = Segments(federation.sizes[chosen.start : chosen.stop], device)
         self.first = int(federation.sizes[: chosen.start].sum())
-        self.nodes = int(self.sizes.sum())
+        self.nodes, self.client = self.segments.rows, self.segments.client
         rows = torch.arange(self.first, self.first + self.nodes)
-        self.client = (federation.client[rows] - chosen.start).to(device)
-        self.graph = client_graph(federation.graph, self.first, self.nodes)
+        chunk = dgl.node_subgraph(federation.graph, rows, store_ids=False)
+        self.graph = use_kernel(chunk, kernel_of(federation.graph))
         raw = select_features(federation.features, rows.numpy())
-        self.segments = Segments(self.sizes, device)
         self.features = Features(raw, self.segments, device)
         width = int(raw.shape[1])
         self.generator = NeighbourGenerator(len(chosen), width, self.options, seed, device)
@@ -90,21 +71,24 @@ class GeneratorTraining:
             drawn_with = int(np.random.SeedSequence([seed, chosen.start]).generate_state(1)[0])
             self.generator.random.manual_seed(drawn_with)
         self.dropout = Dropout(method.setting.architecture.dropout, drawn_with, device)
-        self._prepare_impaired(impair(self.graph, method.hidden[rows]), raw)
+        self._prepare_impaired(method.hidden[rows], raw)
         self._prepare_classifier()
 
-    def _prepare_impaired(self, impaired: Impaired, raw: Tensor) -> None:
-        self.impaired = impaired
-        self.inputs = self._inputs(self.generator.encoder, impaired.graph)
-        self.missing = impaired.missing.to(self.device)
-        self.remains = (~impaired.hidden).to(self.device)
-        self.lost_first = impaired.first.to(self.device)
-        lost, self.lost_row = impaired.neighbour.to(self.device).unique(return_inverse=True)
-        features = select_features(raw, lost.cpu().numpy())
-        dense = features.to_dense() if features.layout is torch.sparse_csr else features
-        self.lost_features = dense.to(self.device)
+    def _prepare_impaired(self, hidden: Tensor, raw: Tensor) -> None:
+        self.impaired, missing, neighbour = impair(self.graph, hidden)
+        self.inputs = self._inputs(self.generator.encoder, self.impaired)
+        """Inputs of the generators' encoder on the impaired graph."""
+        self.missing, self.remains = missing.to(self.device), (~hidden).to(self.device)
+        """(n,) int64, number of hidden neighbours of each node; (n,) bool, nodes that are not hidden."""
+        self.lost_first = self.missing.cumsum(0) - self.missing
+        """(n,) int64, index in `lost_row` of each node's first hidden neighbour."""
+        lost, self.lost_row = neighbour.to(self.device).unique(return_inverse=True)
+        """(Σ missing,) int64, rows of `lost_features`."""
+        self.lost_features = select_features(raw, lost.cpu().numpy()).to_dense().to(self.device)
+        """(hidden nodes with a remaining neighbour, d) dense."""
         remaining = self.segments.sum(self.remains.float().unsqueeze(1)).clamp(min=1)
         self.share = self.remains.float() / remaining.squeeze(1)[self.client]
+        """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
 
     def _prepare_classifier(self) -> None:
         setting = self.method.setting
@@ -112,6 +96,7 @@ class GeneratorTraining:
         random = torch.Generator().manual_seed(setting.seed)
         start = self.classifier.initial(self.features.width, self.task.width, random)
         self.class_parameters = stack(start, len(self.chosen), self.device)
+        """Parameters of the classifier, name → (K, …)."""
         self.generator.optimiser.add_param_group({"params": list(self.class_parameters.values())})
 
     def _inputs(self, backbone: Backbone, graph: dgl.DGLGraph) -> Inputs:
@@ -165,20 +150,18 @@ class GeneratorTraining:
     def class_loss(self, generated: Generated | None) -> Tensor:
         """Loss of the task for a classifier on the mended impaired graph, summed over the chunk's clients."""
         if generated is None:
-            inputs = self._inputs(self.classifier, self.impaired.graph)
+            inputs = self._inputs(self.classifier, self.impaired)
         else:
-            mended = generated.mend(self.impaired.graph, self.sizes)
+            mended = generated.mend(self.impaired, self.segments.sizes)
             inputs = mended_inputs(
                 self.classifier, mended, self.features, generated.features, self.task.width
             )
         logits = self.classifier.forward(inputs, self.class_parameters, self.dropout)
         # Hidden nodes are not in the impaired graph, so nothing is learned from them.
         logits = logits * self.remains.unsqueeze(1)
-        before = logits.new_zeros(self.first, logits.shape[1])
         behind = self.method.federation.nodes - self.first - self.nodes
-        after = logits.new_zeros(behind, logits.shape[1])
         # Clients outside the chunk add a constant, since their rows have no gradient.
-        return self.task.loss(torch.cat([before, logits, after]))
+        return self.task.loss(functional.pad(logits, (0, 0, self.first, behind)))
 
     def whole_graph(self) -> tuple[Generated | None, Tensor]:
         """Neighbours for the clients' whole graphs, with owners as rows of the federation; and d̂, (n,)."""
@@ -190,13 +173,3 @@ class GeneratorTraining:
             if generated is None:
                 return None, predicted
             return Generated(generated.features, generated.owner + self.first), predicted
-
-
-def client_graph(graph: dgl.DGLGraph, first: int, nodes: int) -> dgl.DGLGraph:
-    """Nodes first…first+nodes−1 of a block-diagonal graph, which are whole blocks, renumbered from 0."""
-    if nodes == graph.num_nodes():
-        return graph
-    source, target = graph.edges()
-    inside = (source >= first) & (source < first + nodes)
-    ends = (source[inside] - first, target[inside] - first)
-    return use_kernel(dgl.graph(ends, num_nodes=nodes), kernel_of(graph))

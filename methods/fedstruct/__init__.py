@@ -111,8 +111,6 @@ class FedStruct(FedSGD):
             setting = replace(setting, architecture=replace(setting.architecture, dropout=options.dropout))
         super().__init__(options, setting)
 
-    # ------------------------------------------------------------------ set-up
-
     def build(self) -> None:
         """Prepare both parts, and count the bytes that the algorithms send."""
         self.architecture = self._network(self.options.feature_hidden)
@@ -189,11 +187,8 @@ class FedStruct(FedSGD):
             parameters |= stack({"hop2vec": self.features}, 1, self.device)
         return parameters
 
-    # ------------------------------------------------------------------- round
-
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Eq. (20), (n, C). In training with version b's rows of Ā, unlabelled nodes only get f's part, since
-        no loss reads them."""
+        """Eq. (20), (n, C). In training with version b's rows of Ā, unlabelled nodes only get f's part."""
         own = self.backbone.forward(self.inputs, unprefixed("feature", self.parameters), dropout)
         if self.options.inference == "structure" and not trains(dropout):
             own = torch.zeros_like(own)

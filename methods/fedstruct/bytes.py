@@ -34,8 +34,7 @@ class Traffic:
 
     @classmethod
     def of(cls, method: FedStruct, present: Tensor) -> Traffic:
-        """Traffic of a built method: per epoch between the clients that are `present`, (K,) bool; once
-        between all clients."""
+        """Traffic of a built method: per epoch of the clients `present`, (K,) bool; once of all clients."""
         if method.options.version == "a":
             return cls((), (_jacobians(method, present),), ())
         acquired = unformed(method.acquired, dtype=torch.uint8)

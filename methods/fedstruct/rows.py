@@ -7,8 +7,6 @@ B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -101,34 +99,25 @@ def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:
     return sp.csr_matrix(adjacency + sp.identity(adjacency.shape[0], dtype=np.float32, format="csr"))
 
 
-@dataclass(frozen=True)
 class Exchange:
     """The products in one step of algorithm 3, over P pairs of a receiving node and a sending client."""
 
-    send: sp.csr_matrix
-    """(P, n): row (v, k) has Ã_vu for the nodes u of client k, so that send @ M are the non-empty rows of all
-    B_i·k."""
-    receive: sp.csr_matrix
-    """(n, P): sums a node's rows over the senders and divides by its degree."""
-    receiver: np.ndarray
-    """(P,) the receiving node."""
-    sender: np.ndarray
-    """(P,) the sending client."""
-
-    @classmethod
-    def of(cls, adjacency: sp.csr_matrix, client: np.ndarray) -> Exchange:
+    def __init__(self, adjacency: sp.csr_matrix, client: np.ndarray) -> None:
         """`adjacency` is (n, n) 0/1 without diagonal, `client`, (n,), the owner of each node."""
         looped = with_loops(adjacency).tocoo()
         nodes, clients = adjacency.shape[0], int(client.max()) + 1
         key = looped.row.astype(np.int64) * clients + client[looped.col]
         pairs, pair = np.unique(key, return_inverse=True)
-        receiver = pairs // clients
+        self.receiver, self.sender = pairs // clients, pairs % clients
+        """(P,) the receiving nodes, and the sending clients."""
         degree = np.bincount(looped.row, minlength=nodes).astype(np.float32)
-        send = sp.csr_matrix((looped.data, (pair.reshape(-1), looped.col)), shape=(len(pairs), nodes))
-        receive = sp.csr_matrix(
-            (1 / degree[receiver], (receiver, np.arange(len(pairs)))), shape=(nodes, len(pairs))
-        )
-        return cls(send.astype(np.float32), receive.astype(np.float32), receiver, pairs % clients)
+        shape, entries = (len(pairs), nodes), (pair.reshape(-1), looped.col)
+        self.send = sp.csr_matrix((looped.data, entries), shape=shape).astype(np.float32)
+        """(P, n): row (v, k) has Ã_vu for client k's nodes u; send @ M are non-empty rows of all B_i·k."""
+        entries = (self.receiver, np.arange(len(pairs)))
+        receive = sp.csr_matrix((1 / degree[self.receiver], entries), shape=shape[::-1])
+        self.receive = receive.astype(np.float32)
+        """(n, P): sums a node's rows over the senders and divides by its degree."""
 
     def foreign_rows(self, client: np.ndarray) -> np.ndarray:
         """Pairs whose sender is another client, ascending: the rows sent over the network."""
@@ -168,7 +157,7 @@ def acquire(
             )
         return pruned_blocks(adjacency, client, rows, weights, options.pruning)
     # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
-    foreign = len(Exchange.of(adjacency, client).foreign_rows(client))
+    foreign = len(Exchange(adjacency, client).foreign_rows(client))
     sent_bytes = (options.structure_hops - 1) * foreign * adjacency.shape[0] * FLOAT
     if size > options.rows_limit_gb:
         return None, sent_bytes
@@ -178,12 +167,11 @@ def acquire(
 def combined_rows(
     adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Tensor:
-    """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense.
+    """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense; `weights` are β, (L_s,).
 
-    All clients step together, on one block of columns at a time, so that temporary memory is the (pairs,
-    BLOCK) products. `weights` are β, (L_s,).
+    All clients step together on one block of columns, so that temporary memory is (pairs, BLOCK) products.
     """
-    exchange = Exchange.of(adjacency, client)
+    exchange = Exchange(adjacency, client)
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
     nodes = adjacency.shape[0]
     chosen = torch.from_numpy(rows)
@@ -209,7 +197,7 @@ def pruned_blocks(
     n) float32, and the bytes sent between clients. The columns of one owner j do not depend on others', so
     the loop is over owners.
     """
-    exchange = Exchange.of(adjacency, client)
+    exchange = Exchange(adjacency, client)
     receive = as_feature_tensor(exchange.receive)
     sizes = np.bincount(client)
     blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
@@ -245,7 +233,7 @@ def pruned_rows(
     This is the other reading of "the largest entries": of a row over all columns. Returns the pruned Ā, (n,
     n) float32 with at most `keep` · L_s entries a row, and the bytes sent between clients.
     """
-    exchange = Exchange.of(adjacency, client)
+    exchange = Exchange(adjacency, client)
     foreign = exchange.foreign_rows(client)
     power = sp.identity(adjacency.shape[0], dtype=np.float32, format="csr")
     combined = sp.csr_matrix(adjacency.shape, dtype=np.float32)

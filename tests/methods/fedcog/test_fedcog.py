@@ -14,7 +14,7 @@ from fedsub.datasets.graph import as_scipy, build_dataset
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.training import train
-from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, couple, exposed
+from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, connect, exposed
 from fedsub.methods.fedcog.features import FeaturePropagation, as_dense, mixed_hops
 from tests.methods.federations import divided, make_method, small_federation
 
@@ -53,7 +53,7 @@ def test_any_graph_and_any_partition(
     federation = divided(dataset, min(clients, nodes) if scheme == "random" else 5, scheme)
     joined = [connect(federation, isolated=True).federation] if scheme == "random" else []
     for case in (federation, *joined):
-        coupled = CoupledConvolution(couple(case), exponent)(case.features)
+        coupled = CoupledConvolution(Coupling(case), exponent)(case.features)
         whole = torch.from_numpy(whole_graph(case, exponent)).float() @ case.features
         torch.testing.assert_close(coupled, whole, rtol=0, atol=1e-5)
 
@@ -112,7 +112,7 @@ def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.Monk
     ends = generator.integers(0, 200, (2, 300))
     dataset = build_dataset("wide", ends[0], ends[1], matrix, np.arange(200) % 3)
     federation = divided(dataset, 6, "random")
-    convolution = CoupledConvolution(couple(federation))
+    convolution = CoupledConvolution(Coupling(federation))
     sparse, dense = FeaturePropagation(convolution), FeaturePropagation(convolution)
     x = as_scipy(federation.features)
     first = sparse(x)
