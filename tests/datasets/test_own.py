@@ -354,7 +354,7 @@ def test_labels_are_read_all_at_once(tmp_path: Path) -> None:
     labels = ["", *[str(1 + row % 3) for row in range(1, rows - 1)], "other"]
     lines = (f"{row},{label},1" for row, label in enumerate(labels))
     (tmp_path / "nodes.csv").write_text("id,label,f1\n" + "\n".join(lines) + "\n")
-    assert datasets.load(str(tmp_path)).classes == 4
+    assert datasets.load(tmp_path).classes == 4
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
