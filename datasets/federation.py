@@ -187,17 +187,18 @@ def split_edges(
     return intra, inter
 
 
-def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation:
+def federate(dataset: Dataset, partition: Partition, split: Split, reads_roles: bool = True) -> Federation:
     """Make a federation from the clients and added edges of `partition` and the roles of `split`.
 
-    Raises UserError if no client holds a training node, or none holds a test node.
+    Raises UserError if no client holds a training node, or none holds a test node, unless the task does not
+    read the nodes' roles (`reads_roles`).
     """
     fix = "raise its share in the split, or let clients keep the nodes that have this role"
     if dataset.component is not None:
         fix += " (largest_component=false keeps all of the graph)"
-    if not split.train.any():
+    if reads_roles and not split.train.any():
         raise UserError(f"no client has a node to train on: {fix}")
-    if not split.test.any():
+    if reads_roles and not split.test.any():
         raise UserError(f"no client has a node to test on: {fix}")
     dataset = partition.completed(dataset)
     origin, client = partition.origin, partition.client

@@ -120,7 +120,12 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
 
     rows = {node: row for row, node in enumerate(graph.nodes)}
     ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
-    table = pandas.DataFrame(list(dict(graph.nodes(data=True)).values())).drop(columns="id", errors="ignore")
+    # Each scalar of numpy or torch as a number: pandas would read a column of tensors as text.
+    fields = [
+        {key: held.item() if getattr(held, "ndim", 1) == 0 else held for key, held in found.items()}
+        for _, found in graph.nodes(data=True)
+    ]
+    table = pandas.DataFrame(fields).drop(columns="id", errors="ignore")
     return from_table(name, ends[:, 0], ends[:, 1], table)
 
 

@@ -47,7 +47,10 @@ def info(name: str | Spec) -> DatasetInfo:
 
 
 def load(
-    name: str | Spec, data_directory: Path | None = None, download: bool = True, **parameters: OptionValue
+    name: str | Spec | Path,
+    data_directory: Path | None = None,
+    download: bool = True,
+    **parameters: OptionValue,
 ) -> Dataset:
     """Load a graph by name, by a name with options (`community[nodes=500]`), or by a file's path.
 
@@ -58,6 +61,9 @@ def load(
     or parameter, counts other than the registry's, files that cannot be obtained or read, and plug-ins that
     raise.
     """
+    if isinstance(name, Path):
+        # Without a slash, a folder would be read as a name.
+        name = str(name.expanduser().absolute())
     base = Spec.of(name).name
     options = check(name, **parameters)
     given = user_object(PLUGINS.noun, base)

@@ -220,8 +220,8 @@ def _lists(name: str, key: str, column: pandas.Series) -> np.ndarray:
 
     Raises UserError for a field that is no list, and for lists of different lengths."""
     rows = [_list(field) for field in column.tolist()]
-    if None in rows:
-        place = rows.index(None)
+    place = next((place for place, row in enumerate(rows) if row is None), None)
+    if place is not None:
         raise UserError(
             f"{key} of {name} is not a list of numbers in row {place} (from 0), {column.iloc[place]!r}: give "
             "every node one"

@@ -281,7 +281,8 @@ def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
     dataset = weakened(prepare(cell), cell.class_edges_removed, cell.drawn_with)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
     split = make_split(dataset, partition, cell.split, cell.drawn_with)
-    return dataset, partition, federate(dataset, partition, split)
+    classifies = cell.task.name == NODE_CLASSIFICATION.name
+    return dataset, partition, federate(dataset, partition, split, reads_roles=classifies)
 
 
 def _over_clients(outcome: Outcome) -> dict[str, float]:

@@ -23,6 +23,7 @@ from fedsub.datasets.options import Spec, format_value
 from fedsub.datasets.own import as_own
 from fedsub.datasets.partition import Partition
 from fedsub.datasets.partition.base import Drawn, clients_from, is_grouped, of_component
+from fedsub.datasets.paths import is_path
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 
@@ -110,8 +111,10 @@ class Given:
         return self._add("backbone", name, given, digests.of_object(given))
 
     def _add(self, part: str, name: str, found: Any, digest: str) -> str:
-        # Brackets would be read as options.
+        # Brackets would be read as options, and a graph's slash or ending as a path.
         name = name.replace("[", "(").replace("]", ")")
+        if part == "dataset" and is_path(name):
+            name = name.replace("/", "_").replace(".", "_")
         key = (NOUNS[part], f"{name} (own)" if name in catalog.names(part) else name)
         if self.digests.get(key, digest) != digest:
             how = f", as graph.name = '{name}-2'" if part == "dataset" else ""

@@ -20,8 +20,10 @@ from fedsub.methods.core.training import end_round, start_round, train
 HALF = Schedule(
     rounds=4, local_epochs=2, participation=0.5, stragglers=0.5, leavers="0@1", learning_rate=0.001
 )
+WHOLE = replace(HALF, participation=1.0, leavers="")
 APART = Schedule(rounds=3, optimiser="sgd", learning_rate=0.1)
 NONSENSE = 100
+COUNTED = "depends on absent clients: average with self.weights, which are 0 for them, or over self.present"
 
 
 def isolated(subject: Subject) -> None:
@@ -52,6 +54,8 @@ def absent(subject: Subject) -> None:
     """Check that an absent client keeps its state and sends nothing, and that nobody learns from it."""
     if subject.info.merged or subject.info.needs_everyone:
         raise Skipped(subject.info.needs_everyone or "there is one client")
+    if counted := _moved(subject, HALF) - _moved(subject, WHOLE):
+        raise subject.fail(f"{min(counted)} {COUNTED}")
     method, other = (subject.make(subject.setting(HALF, clients=5, nodes=150)) for _ in range(2))
     method.build()
     other.build()
@@ -68,10 +72,7 @@ def absent(subject: Subject) -> None:
         with torch.no_grad():
             for name, value in method.parameters.items():
                 if apart(other.parameters[name][active], value[active]):
-                    raise subject.fail(
-                        f"{name} depends on absent clients: average with self.weights, which are 0 for them, "
-                        "or over self.present"
-                    )
+                    raise subject.fail(f"{name} {COUNTED}")
                 other.parameters[name].copy_(value)
         if one_model:
             continue
@@ -85,7 +86,7 @@ def absent(subject: Subject) -> None:
             for name in received
         }
         _check_kept(subject, trained, received, away, "messages change")
-    whole = subject.make(subject.setting(replace(HALF, participation=1.0, leavers=""), clients=5, nodes=150))
+    whole = subject.make(subject.setting(WHOLE, clients=5, nodes=150))
     train(whole)
     if method.channel.total and method.channel.total >= whole.channel.total:
         raise subject.fail("absent clients send or receive: pass all messages through send() and aggregate()")
@@ -112,6 +113,18 @@ def counted(subject: Subject) -> None:
             "clients learn from each other, but no byte is counted: pass every exchange through send() or "
             "self.channel"
         )
+
+
+def _moved(subject: Subject, schedule: Schedule) -> set[str]:
+    """Names of the parameters that a round changes while all clients send the same model: with absent
+    clients, those in whose average their zeros count."""
+    schedule = replace(schedule, learning_rate=1e-9)
+    method = subject.make(subject.setting(schedule, clients=5, nodes=150))
+    method.build()
+    start = {name: value.detach().clone() for name, value in method.parameters.items()}
+    start_round(method, 1)
+    end_round(method)
+    return {name for name, value in method.parameters.items() if apart(value.detach(), start[name])}
 
 
 def _round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:

@@ -110,8 +110,8 @@ class History:
     def score(self, chosen: np.ndarray, kind: str, further: str = "") -> float:
         """Test scores of the clients at their evaluations `chosen`, (K,), averaged by `kind`.
 
-        The metric named `further`, if given, replaces the first one; NaN if it scores nothing.
+        The metric named `further`, if given, replaces the first one. NaN if nothing is scored.
         """
         curve = self.further[further] if further else self.test
-        scored = curve.weight.any() or not further
+        scored = curve.weight.any()
         return float(curve.at(chosen).averaged(kind)[0]) if scored else float("nan")

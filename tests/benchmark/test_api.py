@@ -150,6 +150,15 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         assert same.key == record.key
 
 
+def test_a_graph_without_labels_and_with_a_path_for_its_name_predicts_links() -> None:
+    graph = networkx.karate_club_graph()
+    for node, content in graph.nodes(data=True):
+        content |= {"x": [float(node % 3), 1.0], "label": -1}
+    graph.name = "clubs/karate.pt"
+    (record,) = run(dataset=graph, clients=2, method="fedavg", task="link-prediction", rounds=1)
+    assert record.cell.dataset == Spec("clubs_karate_pt")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

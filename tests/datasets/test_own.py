@@ -123,6 +123,21 @@ def test_every_object_keeps_splits_and_attributes() -> None:
     assert known(datasets.from_networkx(plain))
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_networkx_nodes_may_hold_arrays_and_tensors(kind: Any) -> None:
+    """As in `dgl.to_networkx(graph, node_attrs=["feat", "label"])`."""
+    plain, scalars = as_networkx(), as_networkx()
+    for graph in (plain, scalars):
+        for _, content in graph.nodes(data=True):
+            content["label"] = kind(content["label"])
+            content["x"] = kind(content["x"])
+    for _, content in scalars.nodes(data=True):
+        content["a"], content["b"] = content.pop("x")
+    for found in map(datasets.from_networkx, (plain, scalars)):
+        assert same(found)
+        assert not found.class_names
+
+
 @reads_safely
 def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     torch.save(as_pyg().to_dict(), tmp_path / "mine.pt")
@@ -339,7 +354,7 @@ def test_labels_are_read_all_at_once(tmp_path: Path) -> None:
     labels = ["", *[str(1 + row % 3) for row in range(1, rows - 1)], "other"]
     lines = (f"{row},{label},1" for row, label in enumerate(labels))
     (tmp_path / "nodes.csv").write_text("id,label,f1\n" + "\n".join(lines) + "\n")
-    assert datasets.load(str(tmp_path)).classes == 4
+    assert datasets.load(tmp_path).classes == 4
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])

@@ -59,6 +59,14 @@ class Crowding(FedAvg):
         return {name: self.parameters[name].mean(dim=0, keepdim=True) for name in sent}
 
 
+@register("shrinking", title="Shrinking", paper="none")
+class Shrinking(FedAvg):
+    """The zeros that arrive from absent clients count in its mean."""
+
+    def aggregate(self, sent: Message) -> Message:
+        return {name: value.mean(dim=0, keepdim=True) for name, value in sent.items()}
+
+
 @register("forgetting", title="Forgetting", paper="none")
 class Forgetting(FedAvg):
     """Keeps a momentum that its class does not name."""
@@ -130,6 +138,7 @@ def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
         (Crowding, "depends on absent clients"),
+        (Shrinking, "depends on absent clients"),
         (Forgetting, r"Forgetting\.velocity changes in a round: name it in client_state or server_state"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),

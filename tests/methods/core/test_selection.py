@@ -59,6 +59,8 @@ def test_each_client_is_scored_at_its_own_round() -> None:
     assert chosen.tolist() == [1, 0, 0]
     assert seen.score(chosen, "client-mean") == pytest.approx((0.4 + 0.6) / 2)
     assert seen.score(chosen, "pooled") == pytest.approx((1 * 0.4 + 3 * 0.6) / 4)
+    nothing = replace(seen, test=replace(seen.test, weight=np.zeros(3)))
+    assert np.isnan(nothing.score(chosen, "pooled"))
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "last"])
