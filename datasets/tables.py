@@ -188,7 +188,13 @@ def _is_plain(column: pandas.Series) -> bool:
 
 
 def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
-    """Raises UserError for two or more numeric columns named like roles, which would become features."""
+    """Raises UserError for numbers in a column `split` and for two or more numeric columns named like roles,
+    which would become features."""
+    if "split" in table and _is_plain(table["split"]):
+        raise UserError(
+            f"{name} has numbers in its column split: write train, validation, test or nothing, or call it "
+            f"{ATTRIBUTE}split"
+        )
     roles = [role for role in ROLES if role]
     spelt = {f"{prefix}{role}" for role in roles for prefix in ("", "is_", "in_")}
     if len(found := [str(key) for key in table if str(key).lower() in spelt and _is_plain(table[key])]) > 1:

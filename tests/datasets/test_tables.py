@@ -137,6 +137,7 @@ def test_lists_of_features_may_be_text(spelt: str, tmp_path: Path) -> None:
             {"f1": FEATURES, "train": ["1", "0", "0", "0"], "test": ["0", "1", "0", "0"]},
             "columns train and test",
         ),
+        ({"f1": FEATURES, "split": ["0", "1", "2", "2"]}, "has numbers in its column split: write train"),
         ({"f1": [*FEATURES[:3], "1e38"]}, "a feature is 1e.38, but the maximum .* is 1e.12"),
     ],
 )
