@@ -19,6 +19,7 @@ from scipy.stats import ttest_rel
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.ranking import DIGITS
 from fedsub.datasets.errors import UserError, unknown
 
 LEVEL = 0.05
@@ -98,7 +99,7 @@ def make_table(
         figures.loc[list(found), "p_value"] = list(found.values())
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
-            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+            figures.loc[members.index, "rank"] = (-sign * members["mean"]).round(DIGITS).rank()
     figures["bold"] &= figures["runs"] >= LEAST
     if against:
         base = figures[figures[rows] == against]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +76,7 @@ def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
         cells[RANK] = [_number(found) for found in ranks]
     if table.against:
         means = rows.groupby(list(table.levels), sort=False, dropna=False)["difference"].mean()
-        cells[f"above {table.against}"] = [_number(value, "+.2f") for value in means]
+        cells[f"above {table.against}"] = [_number(value, "+z.2f") for value in means]
     return cells.fillna("").rename_axis(columns=None)
 
 
@@ -147,6 +148,10 @@ def _latex(table: Table) -> bytes:
     style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
     style = style.format(escape="latex", subset=levels)
     tabular = style.to_latex(hrules=True, column_format="l" * len(levels) + "r" * shown.shape[1])
+    # In LaTeX's default font encoding these letters print others outside mathematics.
+    tabular = re.sub(r"[<>|]", r"$\g<0>$", tabular)
+    # At the start of a row these would be arguments of the line before.
+    tabular = re.sub(r"^[*[]", r"{}\g<0>", tabular, flags=re.MULTILINE)
     said = note(table).replace("%", r"\%").replace("_", r"\_")
     lines = (
         r"% \usepackage{booktabs}",
