@@ -275,10 +275,10 @@ def averaged(
     levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike)]
     # Every partition scheme has versions of its own: they are a level only if other levels do not tell them.
     levels += _varying(frame, [*levels, columns])
-    for name in _varying_options(results, frame, [*levels, columns]):
+    levels += _varying_options(results, frame, [*levels, columns])
+    for name in (name for name in (*levels, columns) if name.startswith(OPTIONS)):
         # Empty for methods without the option.
         frame[name] = frame[name].astype(str).where(frame[name].notna(), "")
-        levels.append(name)
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
     found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
     return found, levels, frame

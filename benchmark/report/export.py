@@ -137,8 +137,11 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
     found = dict(titles)
     if for_paper and "method" in axes:
         found = {name: title_of(name) for name in table.figures["method"].unique()} | found
-    figures = table.figures.replace(dict.fromkeys(axes, found))
-    return replace(table, figures=figures, against=found.get(table.against, table.against))
+    named = {axis: table.figures[axis].map(str) for axis in axes}
+    titled = {axis: each.replace(found) for axis, each in named.items() if each.isin(found).any()}
+    return replace(
+        table, figures=table.figures.assign(**titled), against=found.get(table.against, table.against)
+    )
 
 
 def _latex(table: Table) -> bytes:

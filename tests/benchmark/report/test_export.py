@@ -161,6 +161,36 @@ def test_a_title_is_the_text_that_latex_prints(tmp_path: Path, title: str) -> No
     assert LatexNodes2Text().latex_to_text(first).strip() == title
 
 
+def test_rows_of_numbers_are_named_by_their_text(tmp_path: Path) -> None:
+    for clients, value in ((5, 80.0), (10, 70.0)):
+        Records(tmp_path).append(make_record(make_cell(clients=clients, versions=PRESENT), value))
+    file = tmp_path / "table.tex"
+    argv = ["export", str(file), "--results", str(tmp_path), "--rows", "clients", "--title", "10=ten"]
+    assert main(parse([*argv, "--against", "5"])) == 0
+    rows = cells_of(file.read_text())
+    assert (rows["ten"][-1], rows["5"][-1]) == ("-10.00", "+0.00")
+
+
+@pytest.mark.parametrize("ending", [".tex", ".md", ".csv", ".parquet"])
+def test_rows_of_an_option_are_empty_for_methods_without_it(tmp_path: Path, ending: str) -> None:
+    methods: dict[str, tuple[dict[str, float], str]] = {
+        "local": ({}, ""),
+        "central": ({}, "all in one place"),
+        "fedprox": ({"mu": 0.1}, ""),
+    }
+    records = [
+        make_record(make_cell(method=name, options=options, seed=seed), 60.0 + seed, privacy=privacy)
+        for name, (options, privacy) in methods.items()
+        for seed in range(3)
+    ]
+    results = Results(tuple(records))
+    assert export(results, tmp_path / f"t{ending}", rows="options.mu").stat().st_size
+    figures = make_table(results, rows="options.mu").figures.set_index("method")
+    assert figures["options.mu"].to_dict() == {"local": "", "central": "", "fedprox[mu=0.1]": "0.1"}
+    # The methods have names in this table, so they compete as in a table of methods.
+    assert figures["rival"].to_dict() == {"local": True, "central": False, "fedprox[mu=0.1]": True}
+
+
 def fedavg_and_local(name: str, values: tuple[Any, Any]) -> Results:
     """FedAvg with one value of a setting, and Local, ten points better, with the other."""
     records = [
