@@ -270,12 +270,15 @@ def averaged(
     if competes(rival):
         aside = (rival, *_OF_THE_MEASUREMENT)
         unlike |= {name for name in _varying(frame, [apart]) if not (competes(name) or name in aside)}
+    unlike -= {columns, "versions"}
     # In the order of a cell's settings.
-    levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike - {columns})]
-    for name in _varying_options(results, frame, [*levels, columns]):
+    levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike)]
+    # Every partition scheme has versions of its own: they are a level only if other levels do not tell them.
+    levels += _varying(frame, [*levels, columns])
+    levels += _varying_options(results, frame, [*levels, columns])
+    for name in (name for name in (*levels, columns) if name.startswith(OPTIONS)):
         # Empty for methods without the option.
         frame[name] = frame[name].astype(str).where(frame[name].notna(), "")
-        levels.append(name)
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
     found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
     return found, levels, frame

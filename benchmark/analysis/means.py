@@ -19,6 +19,7 @@ from scipy.stats import ttest_rel
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.ranking import DIGITS
 from fedsub.datasets.errors import UserError, unknown
 
 LEVEL = 0.05
@@ -60,7 +61,7 @@ class Table:
         if rows.empty or self.across or not self.sign:
             return [np.nan] * len(index)
         size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
-        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
+        row = rows.groupby(list(self.levels), dropna=False).ngroup()
         kinds = [rows[name] for name in shared]
         wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
         ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
@@ -84,7 +85,7 @@ def make_table(
         raise UserError("there is no result to export: give a results folder and tables that have records")
     found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
-    of_methods = "method" in (rows, columns)
+    of_methods = "method" in (*levels, columns)
     keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
     # By the position of a row in `figures`.
     place = frame.groupby([*levels, columns], sort=False, dropna=False).ngroup()
@@ -98,10 +99,10 @@ def make_table(
         figures.loc[list(found), "p_value"] = list(found.values())
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
-            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+            figures.loc[members.index, "rank"] = (-sign * members["mean"]).round(DIGITS).rank()
     figures["bold"] &= figures["runs"] >= LEAST
     if against:
-        base = figures[figures[rows] == against]
+        base = figures[figures[rows].map(str) == against]
         if base.empty:
             raise unknown(f"{rows} in the table", against, set(figures[rows].map(str)))
         same = [name for name in (columns, *levels[1:]) if not competes(name) or name == columns]

@@ -86,9 +86,8 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def title(text: str) -> tuple[str, str]:
-    """Parse a name and its title, `NAME=TITLE`; brackets in the name may contain `=`."""
-    end = text.rfind("]") + 1
-    name, equals, given = text[end:].partition("=")
-    if not (equals and (text[:end] + name).strip() and given.strip()):
+    """Parse a name and its title, `NAME=TITLE`; brackets in either may contain `=`."""
+    name, *given = map(str.strip, re.split(r"=(?![^\[\]]*\])", text, maxsplit=1))
+    if not (name and "".join(given)):
         raise argparse.ArgumentTypeError(f"expected NAME=TITLE, not {text!r}")
-    return (text[:end] + name).strip(), given.strip()
+    return name, given[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +76,7 @@ def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
         cells[RANK] = [_number(found) for found in ranks]
     if table.against:
         means = rows.groupby(list(table.levels), sort=False, dropna=False)["difference"].mean()
-        cells[f"above {table.against}"] = [_number(value, "+.2f") for value in means]
+        cells[f"above {table.against}"] = [_number(value, "+z.2f") for value in means]
     return cells.fillna("").rename_axis(columns=None)
 
 
@@ -136,8 +137,11 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
     found = dict(titles)
     if for_paper and "method" in axes:
         found = {name: title_of(name) for name in table.figures["method"].unique()} | found
-    figures = table.figures.replace(dict.fromkeys(axes, found))
-    return replace(table, figures=figures, against=found.get(table.against, table.against))
+    named = {axis: table.figures[axis].map(str) for axis in axes}
+    titled = {axis: each.replace(found) for axis, each in named.items() if each.isin(found).any()}
+    return replace(
+        table, figures=table.figures.assign(**titled), against=found.get(table.against, table.against)
+    )
 
 
 def _latex(table: Table) -> bytes:
@@ -147,6 +151,10 @@ def _latex(table: Table) -> bytes:
     style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
     style = style.format(escape="latex", subset=levels)
     tabular = style.to_latex(hrules=True, column_format="l" * len(levels) + "r" * shown.shape[1])
+    # In LaTeX's default font encoding these letters print others outside mathematics.
+    tabular = re.sub(r"[<>|]", r"$\g<0>$", tabular)
+    # At the start of a row these would be arguments of the line before.
+    tabular = re.sub(r"^[*[]", r"{}\g<0>", tabular, flags=re.MULTILINE)
     said = note(table).replace("%", r"\%").replace("_", r"\_")
     lines = (
         r"% \usepackage{booktabs}",

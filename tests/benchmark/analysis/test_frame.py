@@ -92,6 +92,15 @@ def test_versions_of_a_part_are_never_averaged() -> None:
     assert found.pivot()["cora"].tolist() == ["51.00 ± 1.41", "61.00 ± 1.41"]
 
 
+def test_versions_that_a_partition_implies_are_no_level() -> None:
+    cells = [
+        make_cell(partition=partition, versions=versions)
+        for partition, versions in (("metis", "metis=2,split=2"), ("louvain", "split=2"))
+    ]
+    found = Results(tuple(make_record(cell, 60.0) for cell in cells)).pivot()
+    assert found.index.names == ["method", "partition"]
+
+
 def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
     older, newer = (
         make_record(make_cell(seed=seed), 50.0 + 2 * seed, default_options=options)

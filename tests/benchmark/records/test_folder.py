@@ -54,6 +54,15 @@ def test_a_record_answers_every_table_that_asks_for_its_work(tmp_path: Path) -> 
     assert records.tables() == ["first"]
 
 
+def test_a_table_has_the_order_of_its_grid(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    cells = [make_cell(method=name) for name in ("local", "fedavg", "fedprox", "fedper")]
+    for cell in cells:
+        records.append(make_record(cell, 61.0))
+    for order in (cells, cells[::-1]):
+        assert [record.cell for record in records.of_table("toy", order)] == order
+
+
 def test_a_record_in_two_files_counts_once_and_a_success_before_a_failure(tmp_path: Path) -> None:
     records, ran, late = Records(tmp_path), make_cell(), make_cell(seed=1)
     records.append(make_record(ran, 61.0))

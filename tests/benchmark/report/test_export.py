@@ -9,6 +9,7 @@ import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
 
 from fedsub.benchmark.analysis.frame import Results
@@ -133,6 +134,61 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
     ]
     shown = as_text(make_table(Results(tuple(records))), "{mean}", "{mean}")
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
+
+
+def test_means_that_are_equal_as_printed_share_a_rank_and_do_not_differ() -> None:
+    values = {"a": [60.0, 61.0, 62.0], "b": [62.003, 60.0, 61.0], "c": [50.0, 51.0, 52.0]}
+    records = [
+        make_record(make_cell(label=name, seed=seed), value)
+        for name, scores in values.items()
+        for seed, value in enumerate(scores)
+    ]
+    table = make_table(Results(tuple(records)), against="b")
+    assert table.figures.set_index("method")["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert as_text(table, "", "").loc["a", "above b"] == "+0.00"
+
+
+@pytest.mark.parametrize("title", ["[12] Fed_Avg", "*Fed", "a<b>|c [mu=1]", "&%_#{}~\\$"])
+def test_a_title_is_the_text_that_latex_prints(tmp_path: Path, title: str) -> None:
+    for record in some_results():
+        Records(tmp_path).append(record)
+    file = tmp_path / "table.tex"
+    argv = ["export", str(file), "--results", str(tmp_path), "--title", f"fedavg={title}"]
+    assert main(parse(argv)) == 0
+    first = file.read_text().split(r"\midrule")[1].split(" & $")[0]
+    # Otherwise an argument of the line before, or another letter in LaTeX's default encoding.
+    assert not re.search(r"^\s*[*[]|(?<!\$)[<>|]", first)
+    assert LatexNodes2Text().latex_to_text(first).strip() == title
+
+
+def test_rows_of_numbers_are_named_by_their_text(tmp_path: Path) -> None:
+    for clients, value in ((5, 80.0), (10, 70.0)):
+        Records(tmp_path).append(make_record(make_cell(clients=clients, versions=PRESENT), value))
+    file = tmp_path / "table.tex"
+    argv = ["export", str(file), "--results", str(tmp_path), "--rows", "clients", "--title", "10=ten"]
+    assert main(parse([*argv, "--against", "5"])) == 0
+    rows = cells_of(file.read_text())
+    assert (rows["ten"][-1], rows["5"][-1]) == ("-10.00", "+0.00")
+
+
+@pytest.mark.parametrize("ending", [".tex", ".md", ".csv", ".parquet"])
+def test_rows_of_an_option_are_empty_for_methods_without_it(tmp_path: Path, ending: str) -> None:
+    methods: dict[str, tuple[dict[str, float], str]] = {
+        "local": ({}, ""),
+        "central": ({}, "all in one place"),
+        "fedprox": ({"mu": 0.1}, ""),
+    }
+    records = [
+        make_record(make_cell(method=name, options=options, seed=seed), 60.0 + seed, privacy=privacy)
+        for name, (options, privacy) in methods.items()
+        for seed in range(3)
+    ]
+    results = Results(tuple(records))
+    assert export(results, tmp_path / f"t{ending}", rows="options.mu").stat().st_size
+    figures = make_table(results, rows="options.mu").figures.set_index("method")
+    assert figures["options.mu"].to_dict() == {"local": "", "central": "", "fedprox[mu=0.1]": "0.1"}
+    # The methods have names in this table, so they compete as in a table of methods.
+    assert figures["rival"].to_dict() == {"local": True, "central": False, "fedprox[mu=0.1]": True}
 
 
 def fedavg_and_local(name: str, values: tuple[Any, Any]) -> Results:
