@@ -76,11 +76,11 @@ class Records:
         return sorted({name for store in self._all() for name in store.tables()})
 
     def of_table(self, name: str, cells: Iterable[Cell] = ()) -> list[Record]:
-        """Return the records of a table: those of its `cells` and those run for it beside them, in every
-        seed. Seeds of searches are left out unless the table is TRIALS."""
+        """Return the records of a table: those of its `cells`, in their order, then those run for it beside
+        them, in every seed. Seeds of searches are left out unless the table is TRIALS."""
         groups = {cell.group: cell for cell in cells}
         for store in self._all():
-            groups = {cell.group: cell for cell in store.run_for(name)} | groups
+            groups |= {cell.group: cell for cell in store.run_for(name) if cell.group not in groups}
         hidden = () if name == TRIALS else SEARCH_SEEDS
         found = (
             self.get(cell.with_seed(seed))

@@ -184,6 +184,17 @@ def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:
     assert "1 curves are lost" in records.warnings()[0]
 
 
+def test_the_records_of_a_table_have_the_order_of_its_cells(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    cells = [make_cell(protocol="mine", method=name) for name in ("local", "fedavg", "fedprox", "fedper")]
+    for cell in cells:
+        records.append(make_record(cell))
+    for asked in (cells, cells[::-1]):
+        assert [record.cell.method for record in records.of_table("mine", asked)] == [
+            cell.method for cell in asked
+        ]
+
+
 def test_a_table_shows_no_draw_of_a_search(tmp_path: Path) -> None:
     records = Records(tmp_path)
     for seed in (0, *SEARCH_SEEDS):
