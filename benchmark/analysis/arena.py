@@ -242,14 +242,16 @@ def _scores(records: Sequence[Record | None]) -> np.ndarray:
     return np.array([math.nan if each is None or each.score is None else each.score for each in records])
 
 
-def _over(finding: Finding) -> dict[str, float]:
-    """Rival → difference to it, mean over the columns."""
-    found = defaultdict(list)
+def _over(finding: Finding) -> dict[str, dict[str, float]]:
+    """Method → rival → difference to it, mean over the columns."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for column in finding.columns:
-        for side, compared in zip(column.columns[0].theirs, column.comparisons, strict=True):
+        ours, theirs = column.columns[0].ours, column.columns[0].theirs
+        for side, compared in zip(theirs, column.comparisons, strict=True):
             if compared is not None:
-                found[str(dict(side.point)["method"])].append(compared.difference)
-    return {rival: fmean(differences) for rival, differences in found.items()}
+                one, other = (str(dict(each.point)["method"]) for each in (ours, side))
+                found[one][other].append(compared.difference)
+    return {one: {other: fmean(each) for other, each in rivals.items()} for one, rivals in found.items()}
 
 
 def _leaves(method: str) -> str:

@@ -166,9 +166,9 @@ def _counted(words: Sequence[str], notes: str = "") -> str:
 FEW = 3
 """Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
-    "A cell: measured mean ± standard deviation over seeds (the best in bold), then the authors' code on the "
-    "same clients and the printed figure, each with its verdict. = marks runs that did nothing beyond "
-    "FedAvg, all or some of them. How it is judged: "
+    "A cell: measured mean ± standard deviation over seeds (in bold the best that keeps privacy), then the "
+    "authors' code on the same clients and the printed figure, each with its verdict. = marks runs that did "
+    "nothing beyond FedAvg, all or some of them. How it is judged: "
     "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )

@@ -22,9 +22,11 @@ def make_parser() -> Parser:
     authors = commands.add_parser("authors", help="run authors' public code on our clients (docs/authors.md)")
     authors.add_argument("codes", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct", nargs="+")
     authors.add_options(SETTING)
+    peers.add_options(("dataset", "method", "clients"))
+    authors.add_options(CHOICE)
     for study, variable in ((peers, "FEDSUB_PEER_PYTHON"), (authors, "FEDSUB_AUTHORS_PYTHON")):
         study.add_argument("--python", metavar="FILE", help=f"its Python interpreter ({variable})", type=Path)
-        study.add_options((*CHOICE, *FOLDERS, "rerun", "dry-run"))
+        study.add_options((*FOLDERS, "rerun", "dry-run"))
     return parser
 
 

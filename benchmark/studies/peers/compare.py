@@ -281,12 +281,12 @@ def write_page(results: Path) -> Path:
     for each in found:
         for name in (each.method, "") if each.ratios else ():
             speeds[name, str(each.made)].append(median(each.ratios))
-    names = {"": "all methods", **{name: registry.describe(name).title for name in PAIRINGS}}
+    names = {"": "all timings", **{name: registry.describe(name).title for name in PAIRINGS}}
     rows = [
         [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
     ]
     path = results / "performance.md"
-    return write_template(path, "performance.md", head=["method", *machines], rows=rows)
+    return write_template(path, "performance.md", head=["method", *machines], rows=rows, few=FEW)
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:

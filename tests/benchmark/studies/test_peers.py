@@ -172,6 +172,12 @@ def test_the_peers_environment_needs_nothing_of_ours() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_filter_that_the_timings_have_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["peers", "--seeds", "3", "--dry-run"])
+    assert "there is no --seeds" in capsys.readouterr().err
+
+
 def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
