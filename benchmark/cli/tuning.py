@@ -79,7 +79,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
         say(f"skipped {skip.what}: {skip.reason}")
     if len({(each.base.block, each.base.variant) for each in searches}) < len(searches):
         raise UserError(
-            "a method has several searches on a block: give each setting once, and graphs names of their own"
+            "a method has several searches on a block: give each setting once, and methods and graphs "
+            "names of their own"
         )
     until = time.monotonic() + 3600 * options.hours
     ran = []
