@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -149,6 +150,9 @@ def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
             for what, found in checked(name, values):
                 print(f"  {what}: {found}", flush=True)
         except CheckError as error:
+            if error.__cause__ and not isinstance(error.__cause__, UserError):
+                # An error in the method's code, which its author has to find.
+                traceback.print_exception(error.__cause__)
             print(f"  FAILED: {error}")
             failed = True
     return FAILED if failed else OK

@@ -35,11 +35,12 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run the requested searches and show the trials; returns the exit code."""
     found = tune(request, work=work, warn=say, inform=say)
     shown = Trials(tuple(Outcome(each, found.records) for each in found.searches))
+    broken = [all(row["error"] for row in each.rows) for each in shown.outcomes]
     if options.format == "json":
         print(shown.frame().to_json(orient="records", indent=1))
-        return 0
+        return int(any(broken))
     console = console_for(sys.stdout.isatty())
-    for outcome in shown.outcomes:
+    for outcome, nothing in zip(shown.outcomes, broken, strict=True):
         console.print(_table(outcome))
         if outcome.left_out:
             limit = found.caps[outcome.search.base.block]
@@ -53,8 +54,9 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
                 say(f"{outcome.title}: trial {row['trial']} failed: {row['error']}")
         if shares := [f"{name} {share:.0%}" for name, share in importance([outcome]).items()]:
             say(f"importance in the first rung: {', '.join(shares)}")
-        console.print(outcome.command(request), markup=False, highlight=False, soft_wrap=True)
-    return int(any(all(row["error"] for row in each.rows) for each in shown.outcomes))
+        if not nothing:
+            console.print(outcome.command(request), markup=False, highlight=False, soft_wrap=True)
+    return int(any(broken))
 
 
 def _table(outcome: Outcome) -> Table:
@@ -79,7 +81,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
         say(f"skipped {skip.what}: {skip.reason}")
     if len({(each.base.block, each.base.variant) for each in searches}) < len(searches):
         raise UserError(
-            "a method has several searches on a block: give each setting once, and graphs names of their own"
+            "a method has several searches on a block: give each setting once, and methods and graphs "
+            "names of their own"
         )
     until = time.monotonic() + 3600 * options.hours
     ran = []

@@ -54,5 +54,7 @@ def checked(method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> 
             raise
         except UserError as error:
             raise CheckError(f"{subject.name}, {name}: {error}") from error
+        except Exception as error:
+            raise CheckError(f"{subject.name}, {name}: {type(error).__name__}: {error}") from error
         else:
             yield name, "passed"

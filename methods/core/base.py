@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import dgl
@@ -93,14 +93,19 @@ class MethodInfo:
     """Add 1 when the method's results change: records of another version belong to another cell."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a name unfit for a command line, and for options that are no
-        dataclass or not `Options`."""
+        """Raise ValueError for a name unfit for a command line, for options that are no dataclass or not
+        `Options`, and for an option whose default a record cannot hold."""
         if not re.fullmatch(r"[\w.+-]+", self.name):
             raise ValueError(f"the name {self.name!r} may contain only letters, digits and . + - _")
         if "__dataclass_fields__" not in vars(self.options):
             raise ValueError(f"{self.options.__name__} is not a dataclass: put @dataclass(frozen=True) on it")
         if not issubclass(self.options, Options):
             raise ValueError(f"{self.options.__name__} must be a subclass of Options")
+        for item in fields(self.options):
+            if not isinstance(item.default, (bool, int, float, str)):
+                raise ValueError(
+                    f"{self.options.__name__}.{item.name} needs a default that is a number, a bool or text"
+                )
 
     def privacy_of(self, options: Options) -> str:
         """Why the method with these options breaks privacy, empty if it does not."""

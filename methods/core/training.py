@@ -239,7 +239,8 @@ def check_finite(method: FederatedMethod, number: int, loss: float = 0.0, is_nan
 
 
 def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: np.ndarray) -> Outcome:
-    """The outcome of a finished run; `nodes`, (K,), counts each client's nodes."""
+    """The outcome of a finished run; `nodes`, (K,), counts each client's nodes. Raises UserError for
+    figures in `by_round` that are not one a round."""
     schedule = method.schedule
     history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
     chosen = history.select(schedule.selection)
@@ -264,9 +265,15 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     if channel.uplink is not None:
         told, delta = method.info.tells_attendance, schedule.privacy_delta
         extras |= channel.uplink.figures(method.attendance, channel.encoded_rounds, told, delta)
+    for name, values in method.by_round.items():
+        if len(values) != schedule.rounds:
+            raise UserError(
+                f"{method.info.name}'s by_round[{name!r}] has {len(values)} entries after {schedule.rounds} "
+                "rounds: append one number in every round"
+            )
     if method.by_round:
-        extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
-        extras["by_round"] = {name: [round(value, 4) for value in v] for name, v in method.by_round.items()}
+        extras |= {name: float(values[selected - 1]) for name, values in method.by_round.items()}
+        extras["by_round"] = {n: [round(float(value), 4) for value in v] for n, v in method.by_round.items()}
     return Outcome(
         metrics=metrics,
         curve=curve,

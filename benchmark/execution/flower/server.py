@@ -43,7 +43,8 @@ def server_app(folder: Path) -> ServerApp:
             found = _Run(grid, cell_of(context, folder), float(context.run_config["patience"])).run()
         except UserError as error:
             found = {"error": str(error)}
-        target.write_text(json.dumps(found), encoding="utf-8")
+        # A method's figures may be tensors or arrays.
+        target.write_text(json.dumps(found, default=lambda value: value.tolist()), encoding="utf-8")
 
     return app
 

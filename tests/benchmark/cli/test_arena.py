@@ -207,6 +207,18 @@ def test_trials_are_shown_with_the_command_of_the_best(
         assert said in command
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_search_whose_trials_all_fail_names_no_best(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(cell: Cell, **hooks: object) -> Record:
+        return failed(cell, "it broke") if cell.method == "fedprox" else tuned_run(cell)
+
+    asked = (*TUNE, "--trials", "2", "--clients", "3", "--format", form)
+    assert run(tmp_path, *asked, work=work) == 1
+    assert "fedsub run" not in capsys.readouterr().out
+
+
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *TUNE, "--cap", "3", "--clients", "3", work=tuned_run) == 0
     assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in capsys.readouterr().err

@@ -367,6 +367,17 @@ def test_check_names_every_check_and_the_rule_that_is_broken(
     assert "FAILED: free: option mu states no limits" in said
 
 
+def test_a_method_that_raises_fails_its_check_and_the_next_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_method(tmp_path / "broken.py", "def send(self):\n    return {'x': self.missing}")
+    assert main(parse(["check", str(path), "local"])) == 1
+    said = capsys.readouterr()
+    assert "FAILED: broken, trains with every network and task it lists: AttributeError" in said.out
+    assert "no gradient between clients: passed" in said.out
+    assert "return {'x': self.missing}" in said.err
+
+
 def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *ONE) == 0
     (before,) = Records(tmp_path).every()

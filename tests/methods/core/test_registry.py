@@ -1,3 +1,4 @@
+from dataclasses import MISSING, field, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ def test_a_file_without_a_method_is_one_sentence(tmp_path: Path) -> None:
 def test_options_of_another_class_are_refused() -> None:
     with pytest.raises(ValueError, match="Schedule must be a subclass of Options"):
         register("mine", title="Mine", paper="none", options=Schedule)
+
+
+@pytest.mark.parametrize("default", [None, (1, 2), MISSING])
+def test_options_that_no_record_could_hold_are_refused(default: Any) -> None:
+    """The run would end, or its record be refused, only after training."""
+    kind = make_dataclass("Mine", [("cap", Any, field(default=default))], bases=(Options,), frozen=True)
+    with pytest.raises(ValueError, match=r"Mine\.cap needs a default that is a number, a bool or text"):
+        register("mine", title="Mine", paper="none", options=kind)
 
 
 @pytest.mark.parametrize(("name", "merged"), [("central", False), ("fedavg", True)])

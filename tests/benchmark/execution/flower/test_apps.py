@@ -332,6 +332,16 @@ def test_a_method_that_draws_from_the_global_generators_repeats(tmp_path: Path) 
     assert losses[0] == pytest.approx(expected.curve["loss"], abs=1e-5)
 
 
+def test_a_servers_figures_may_be_tensors(tmp_path: Path) -> None:
+    noted = "self.extras['held'] = self.weights\n    return super().aggregate(sent)"
+    method = write_method(tmp_path / "noted.py", f"def aggregate(self, sent):\n    {noted}")
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(method)))
+    with user_objects(user_objects_of(cell)):
+        found, _, _ = federated(cell, tmp_path / "app")
+        expected, _ = stacked(cell, make_clients(cell)[2])
+    assert found.extras["held"] == pytest.approx(expected.extras["held"].tolist())
+
+
 def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell, names = cell_of("fedavg"), ("north", "south", "west")
     dataset, partition, federation = make_clients(cell)
