@@ -1,6 +1,7 @@
 """The benchmark from Python: `run` and `results` as a paper's author calls them."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import networkx
 import numpy as np
 import pandas
 import pytest
+import torch
 from torch import Tensor, nn
 
 from fedsub import Results, datasets, results, run, tune
@@ -26,6 +28,7 @@ from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import Partition
 from fedsub.methods.core.base import register
+from fedsub.methods.core.state import draws, set_draws
 from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell, make_record, write_method
 
@@ -232,6 +235,18 @@ def test_a_failed_cell_is_said_and_the_others_stay() -> None:
     assert "stumbled" in table._repr_html_()
     with pytest.raises(UserError, match=r"1 of 1 cells failed.*stumbled"):
         run(dataset=GRAPH, method=Stumbling, seeds=[1], **SMALL)
+
+
+def test_a_run_leaves_the_programs_random_numbers_alone() -> None:
+    def drawn() -> tuple[float, ...]:
+        return random.random(), float(np.random.random()), float(torch.rand(()))  # noqa: NPY002
+
+    before = draws()
+    expected = [drawn(), drawn()]
+    set_draws(before)
+    found = [drawn()]
+    run(dataset=GRAPH, method="fedavg", seeds=1, **SMALL)
+    assert [*found, drawn()] == expected
 
 
 def test_a_callback_ends_a_cell_as_stopped(tmp_path: Path) -> None:
