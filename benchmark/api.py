@@ -171,7 +171,7 @@ def tune(
 def results(folder: str | Path = "results") -> Results:
     """Return all records of a results folder and warn about unreadable lines. Raises UserError if there are
     no records."""
-    records = Records(Path(folder))
+    records = Records(Path(folder).expanduser())
     found = Results(tuple(records.every()))
     for sentence in records.warnings():
         warnings.warn(sentence, stacklevel=2)
@@ -193,4 +193,4 @@ def _surroundings(results: str | Path | None, callbacks: Sequence[Callback] = ()
         for callback in callbacks:
             if isinstance(callback, CellLogger):
                 stack.callback(callback.close)
-        yield Path(results)
+        yield Path(results).expanduser()
