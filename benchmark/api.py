@@ -24,6 +24,7 @@ from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import running_only
+from fedsub.methods.core.state import draws, set_draws
 
 
 def run(
@@ -170,7 +171,7 @@ def tune(
 def results(folder: str | Path = "results") -> Results:
     """Return all records of a results folder and warn about unreadable lines. Raises UserError if there are
     no records."""
-    records = Records(Path(folder))
+    records = Records(Path(folder).expanduser())
     found = Results(tuple(records.every()))
     for sentence in records.warnings():
         warnings.warn(sentence, stacklevel=2)
@@ -182,12 +183,14 @@ def results(folder: str | Path = "results") -> Results:
 @contextmanager
 def _surroundings(results: str | Path | None, callbacks: Sequence[Callback] = ()) -> Iterator[Path]:
     """Yield the results folder, or a temporary one. At the end, close the loggers' runs of failed cells and
-    restore the program's number of torch threads, which cells in this process change."""
+    restore the program's number of torch threads and its random generators, which cells in this process
+    change."""
     with ExitStack() as stack:
         if results is None:
             results = stack.enter_context(TemporaryDirectory(prefix="fedsub-", ignore_cleanup_errors=True))
         stack.callback(torch.set_num_threads, torch.get_num_threads())
+        stack.callback(set_draws, draws())
         for callback in callbacks:
             if isinstance(callback, CellLogger):
                 stack.callback(callback.close)
-        yield Path(results)
+        yield Path(results).expanduser()

@@ -16,7 +16,7 @@ from tabulate import tabulate
 from fedsub.datasets import registry
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.files import explained, user_cache
+from fedsub.datasets.files import explained, user_cache, written_atomically
 from fedsub.datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
 from fedsub.datasets.options import Spec, defaults_in_words, defaults_of
 from fedsub.datasets.streams import close_output
@@ -229,7 +229,7 @@ def _partition(options: argparse.Namespace) -> None:
             print(f"\nNote: {dataset.note}.")
     if options.output:
         clients = partition.assignment(dataset.nodes)
-        with explained("write", options.output), options.output.open("wb") as stream:
+        with explained("write", options.output), written_atomically(options.output) as stream:
             np.save(stream, clients)
         print(f"written: {options.output}", file=sys.stderr)
 

@@ -232,7 +232,7 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     if (options.edit == "forget") != bool(options.key):
         raise UserError("`records forget` needs keys of records; `records pack` takes none")
     if options.edit == "pack":
-        Records(request.results).pack()
+        _stored(request).pack()
         return OK
     for record in forget(request.results, [key for text in options.key for key in text.split(",")]):
         artifacts.remove(request.results, record.key)

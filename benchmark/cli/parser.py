@@ -74,7 +74,12 @@ OPTIONS: dict[str, _Option] = {
     "pdb": (None, "open the debugger where a cell raises (in this process)", _FLAG),
     "dry-run": (None, "list the cells that would run, and run nothing", _FLAG),
     "trust": (None, "run the .py files that a table or a record names", _FLAG),
-    "results": ("DIR", "results folder", {"type": Path, "default": Path("results")}),
+    # A shell leaves the ~ in --results=~/runs.
+    "results": (
+        "DIR",
+        "results folder",
+        {"type": lambda text: Path(text).expanduser(), "default": Path("results")},
+    ),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
     "save": ("WHAT", "save predictions, model or embeddings of every cell to RESULTS/saved", _SEVERAL),
     "checkpoint": ("T", "time between checkpoints of a cell (default: 10m); 0 for none", _INTERVAL),

@@ -72,8 +72,13 @@ class Leases:
                 return False
             if path.is_symlink():
                 path.unlink()
-            with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
-                file.write(json.dumps(holder()))
+            try:
+                with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
+                    file.write(json.dumps(holder()))
+            except OSError:
+                # On a full disk it stays empty, and would hold the work until it expires.
+                path.unlink(missing_ok=True)
+                raise
         self._held.add(work)
         return True
 

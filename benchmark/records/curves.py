@@ -75,7 +75,11 @@ class Curves:
             lists = {column: values[self._rows[name]].values for column, values in self._columns.items()}
             series = {column: _numbers(column, each) for column, each in lists.items() if each is not None}
         elif name in self._lines:
-            found = parse_line(self._lines[name]) or {}
+            if (found := parse_line(self._lines[name])) is None:
+                raise UserError(
+                    f"curve {name} in {self._file.path} is damaged: restore the file from a backup, or delete"
+                    " its line"
+                )
             series = checked(f"curve {name}", {key: found[key] for key in found if key != "id"}, SERIES)
         else:
             raise UserError(f"there is no curve {name} in {self._path.parent}")

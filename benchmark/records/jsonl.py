@@ -135,7 +135,9 @@ def read_lines(path: Path) -> list[bytes]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             content = stream.read(_LARGEST + 1)
-    except (EOFError, zlib.error) as error:
+        if path.suffix == ".gz" and not path.stat().st_size:
+            raise EOFError("it is empty")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise OSError(f"{path} is damaged ({error}): get it again from a backup") from error
     if len(content) > _LARGEST:
         raise OSError(f"{path} unpacks to more than {_LARGEST / 2**30:g} GiB: split it")

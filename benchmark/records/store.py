@@ -104,7 +104,8 @@ class Store:
         self._shared: dict[str, bytes] = {}
         self._read: dict[str, dict[str, Any]] = {}
         self._cells: dict[bytes, Cell] = {}
-        self._lost: dict[str, None] = {}
+        self._lost: dict[str, str] = {}
+        """Id of a curve that could not be read → the reason."""
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
 
@@ -127,7 +128,7 @@ class Store:
                 "a backup, or delete the line and run its cell again"
             )
         if self._lost:
-            said.append(f"{len(self._lost)} curves are lost: {next(iter(self._lost))}")
+            said.append(f"{len(self._lost)} curves are lost: {next(iter(self._lost.values()))}")
         return "; ".join(said)
 
     def refresh(self) -> None:
@@ -285,7 +286,7 @@ class Store:
             with explained_to_user("read", self.path):
                 return self.curves.get(name)
         except UserError as error:
-            self._lost[str(error)] = None
+            self._lost[name] = str(error)
             return {}
 
 

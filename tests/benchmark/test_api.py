@@ -1,6 +1,7 @@
 """The benchmark from Python: `run` and `results` as a paper's author calls them."""
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -13,9 +14,12 @@ import networkx
 import numpy as np
 import pandas
 import pytest
+import torch
 from torch import Tensor, nn
 
 from fedsub import Results, datasets, results, run, tune
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.records.folder import Records
@@ -26,6 +30,7 @@ from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import Partition
 from fedsub.methods.core.base import register
+from fedsub.methods.core.state import draws, set_draws
 from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell, make_record, write_method
 
@@ -234,6 +239,18 @@ def test_a_failed_cell_is_said_and_the_others_stay() -> None:
         run(dataset=GRAPH, method=Stumbling, seeds=[1], **SMALL)
 
 
+def test_a_run_leaves_the_programs_random_numbers_alone() -> None:
+    def drawn() -> tuple[float, ...]:
+        return random.random(), float(np.random.random()), float(torch.rand(()))  # noqa: NPY002
+
+    before = draws()
+    expected = [drawn(), drawn()]
+    set_draws(before)
+    found = [drawn()]
+    run(dataset=GRAPH, method="fedavg", seeds=1, **SMALL)
+    assert [*found, drawn()] == expected
+
+
 def test_a_callback_ends_a_cell_as_stopped(tmp_path: Path) -> None:
     def early(done: Round) -> None:
         if done.cell.seed == 0 and done.round == 1:
@@ -346,6 +363,15 @@ def test_a_given_partition_keeps_its_edges_and_names_and_fits_its_graph() -> Non
     lone = build_dataset("lone", source, target, np.ones((60, 2)), np.arange(60) % 2)
     with pytest.raises(UserError, match="only the largest component is used: set largest_component=false"):
         run(lone, parts[0], method="local", rounds=1, progress=False)
+
+
+def test_results_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    run(dataset=GRAPH, method="local", seeds=1, results="~/mine", **SMALL)
+    assert [record.cell.method for record in results("~/mine")] == ["local"]
+    assert main(parse(["records", "pack", "--results=~/mine"])) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_a_folder_may_be_given_as_a_path() -> None:

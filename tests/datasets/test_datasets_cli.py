@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import BinaryIO
 
+import numpy as np
 import pytest
 
 from fedsub.datasets import registry
@@ -73,6 +75,21 @@ def test_export_leaves_what_is_there(
     assert Path("community.npz").read_bytes() == before
     assert main(["export", "community[nodes=60]", "--output", "community.npz"]) == 0
     assert registry.load("./community.npz").nodes == 60
+
+
+def test_a_full_disk_leaves_the_clients_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def full(stream: BinaryIO, clients: np.ndarray) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "clients.npy"
+    file.write_bytes(b"kept")
+    monkeypatch.setattr(np, "save", full)
+    assert main(["partition", SMALL, "--output", str(file)]) == 2
+    assert "clients.npy: No space left on device" in capsys.readouterr().err
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"kept"]
 
 
 @pytest.mark.parametrize(

@@ -386,3 +386,5 @@ def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [*Records(tmp_path).every()] == [before]
     assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
     assert "takes none" in capsys.readouterr().err
+    assert main(parse(["records", "pack", "--results", str(tmp_path / "typo")])) == 2
+    assert "holds no records" in capsys.readouterr().err

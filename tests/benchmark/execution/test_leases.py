@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
@@ -98,6 +99,18 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "leases").touch()
     with pytest.raises(StoreError, match="leases"), Leases(tmp_path):
         pass
+
+
+def test_a_full_disk_leaves_no_lease(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Leases(tmp_path) as mine:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(StoreError, match=r"cannot write .*a\.lease"):
+                mine.claim("a")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert mine.claim("a")
 
 
 def test_links_in_place_of_leases_and_logs_are_not_followed(tmp_path: Path) -> None:

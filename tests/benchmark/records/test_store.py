@@ -327,9 +327,12 @@ def test_a_damaged_packed_file_is_one_sentence(tmp_path: Path) -> None:
     Records(tmp_path).pack()
     (packed,) = (tmp_path / "runs").glob("*.gz")
     content = packed.read_bytes()
-    for damaged in (content[:-9], content[:30] + b"\0" * 9 + content[39:], b"no gzip"):
+    checksum = bytes(255 - byte for byte in content[-8:])
+    for damaged in (
+        content[:-9], content[:30] + b"\0" * 9 + content[39:], content[:-8] + checksum, b"no gzip", b""
+    ):  # fmt: skip
         packed.write_bytes(damaged)
-        with pytest.raises(StoreError, match=r"cannot read .*cora\.jsonl"):
+        with pytest.raises(StoreError, match=r"cora\.jsonl\.gz is damaged"):
             Store(tmp_path, "cora")
 
 
