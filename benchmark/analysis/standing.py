@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from types import MappingProxyType
@@ -52,6 +52,8 @@ class Contender:
     """Number of ranked methods that are surely worse."""
     gain: Comparison | None
     """Gain over Local, paired by seed; None for Local itself and if Local was not run."""
+    is_above_local: bool
+    """Whether it is surely above Local over the seeds that all ranked methods have."""
     megabytes: float
     """MB that a client sends and receives in a run, mean over clients and seeds."""
     seconds: float | None
@@ -117,6 +119,8 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         for place in np.flatnonzero(kept).tolist():
             ranks[place][budget] = int(best[place]), int(worst[place])
     bases = [row for row in rows if row.method == LOCAL]
+    seeds = [{*row.scores[metric].by_seed} for row, competes in zip(rows, ranked, strict=True) if competes]
+    shared = set.intersection(*seeds) if seeds else set()
     found = []
     for row, (_, leaves), megabytes, own, beats in zip(
         rows, facts, spent, ranks, surely.sum(axis=1).tolist(), strict=True
@@ -124,13 +128,18 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         fitting = same_data(row, [each for each in bases if each.backbone == row.backbone] or bases)
         alike = [each for each in fitting if each.deviations == row.deviations]
         local = next(iter(alike or fitting), None)
-        gain = None if local is None or row.method == LOCAL else _paired(row, local, metric)
+        gain, above = None, None
+        if local is not None and row.method != LOCAL:
+            gain, above = _paired(row, local, metric), _paired(row, local, metric, shared)
         alone = [each for each in row.records if (each.result.core_share or 0.0) >= ALONE]
         whole = [sum(each.seconds.values()) for each in alone]
         seconds = statistics.fmean(whole) / row.cell.clients if whole else None
         authors = on_same_clients(row.records, metric, theirs)
         score = row.scores[metric]
-        found.append(Contender(row, metric, score, leaves, own, beats, gain, megabytes, seconds, authors))
+        surely_above = above is not None and above.word == HOLDS
+        found.append(
+            Contender(row, metric, score, leaves, own, beats, gain, surely_above, megabytes, seconds, authors)
+        )
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
 
 
@@ -146,20 +155,18 @@ def _kind(row: Row) -> tuple[str, str]:
     return row.method, row.backbone
 
 
-def _paired(one: Row, other: Row, metric: str) -> Comparison | None:
-    return compare(
-        [*differences_of(one.scores[metric].by_seed, other.scores[metric].by_seed).values()], HIGHER
-    )
+def _paired(one: Row, other: Row, metric: str, seeds: Collection[int] | None = None) -> Comparison | None:
+    found = differences_of(one.scores[metric].by_seed, other.scores[metric].by_seed)
+    return compare([found[seed] for seed in found if seeds is None or seed in seeds], HIGHER)
 
 
 def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:
-    """Ranked method → number of blocks on which it is surely above Local, and number on which both were run;
-    the method with the most first."""
+    """Ranked method → number of blocks on which it is surely above Local (`Contender.is_above_local`), and
+    number on which both were run; the method with the most first."""
     found: dict[str, tuple[int, int]] = {}
     for each in (each for listed in blocks for each in listed if each.is_ranked and each.gain is not None):
-        assert each.gain is not None
         above, of = found.get(each.row.method, (0, 0))
-        found[each.row.method] = (above + (each.gain.word == HOLDS), of + 1)
+        found[each.row.method] = (above + each.is_above_local, of + 1)
     return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[1][1], item[0])))
 
 

@@ -147,6 +147,14 @@ class Headline:
     costs: Sequence[Contender]
     """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
+    @property
+    def most_above(self) -> tuple[list[str], int, int] | None:
+        """The methods that are surely above Local on the most blocks, this number, and the number of blocks
+        where the first was run; None if no method is above Local."""
+        above, of = next(iter(self.above.values()), (0, 0))
+        best = [name for name, (blocks, _) in self.above.items() if blocks == above]
+        return (best, above, of) if above else None
+
 
 def headline(
     tables: Mapping[str, Mapping[Block, Sequence[Contender]]],

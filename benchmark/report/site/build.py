@@ -31,7 +31,7 @@ from fedsub.benchmark.report.site.data import (
     method_name,
     slug,
 )
-from fedsub.benchmark.report.wording import block_title, graph_title, heading_of
+from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, sentence_list, title_of
 from fedsub.benchmark.report.writing import templates, write_page
 from fedsub.benchmark.spec import catalog
 
@@ -166,6 +166,8 @@ def _environment() -> Environment:
     environment = templates("site/assets", autoescape=True)
     environment.filters |= {
         "code": _code,
+        "listed": sentence_list,
+        "title_of": title_of,
         "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",
         "number": leaderboard.number,
         "ranks": leaderboard.ranks_of,

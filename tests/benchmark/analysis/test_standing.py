@@ -66,6 +66,24 @@ def test_gains_over_local_are_paired_by_seed() -> None:
     assert list(gains_of([contenders()])) == ["fedgnn", "fedpub", "fedavg"]
 
 
+@pytest.mark.parametrize("rivals", [5, 20])
+def test_more_seeds_than_the_others_put_no_method_above_local(rivals: int) -> None:
+    seeds = {"local": 20, "fedpub": 20, "fedavg": rivals}
+    records = [
+        make_record(
+            current_cell(method=method, label=method, seed=seed, backbone="gcn"),
+            60.0 + seed + (0.2 + 0.3 * (-1) ** seed) * (method == "fedpub"),
+        )
+        for method, count in seeds.items()
+        for seed in range(count)
+    ]
+    (listed,) = standings(toy("gcn"), make_rows(toy("gcn"), records)).values()
+    assert above_local([listed])["fedpub"] == (rivals == 20, 1)
+    gain = next(each.gain for each in listed if each.row.method == "fedpub")
+    assert gain is not None
+    assert (gain.seeds, gain.word) == (20, "holds")
+
+
 @pytest.mark.parametrize("changed", [{"files": "b" * 64}, {"learning_rate": 0.5}, {"rounds": 7}])
 def test_a_gain_is_over_runs_on_the_same_data_with_the_same_settings(changed: dict[str, Any]) -> None:
     """A user's graph that changed between two runs keeps its name. In a folder of trials all rows deviate."""
