@@ -3,7 +3,7 @@ terminal shows too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -52,16 +52,24 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
     return said
 
 
-def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
-    """Return a row's name with its marks and deviating settings. Without `whole`, leave out what holds for
-    one block only: whether settings were chosen, and how many runs did nothing beyond FedAvg."""
-    # Two states of a plug-in method or graph have the same name: the digest of their files differs.
-    files = f"files {row.cell.files[:8]}" if row.cell.files else ""
+def row_name(row: Row, several_backbones: bool, edited: Collection[str] = (), whole: bool = True) -> str:
+    """Return a row's name with its marks and deviating settings; of `edited` methods also the digest of the
+    files. Without `whole`, leave out what holds for one block only: whether settings were chosen, and how
+    many runs did nothing beyond FedAvg."""
+    files = f"files {row.cell.files[:8]}" if row.cell.files and row.method in edited else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
     network = network_title(row.backbone) if several_backbones else ""
     idle = f"did nothing beyond FedAvg in {row.same_as_fedavg} of {len(row.records)} runs"
     parts = (network, row.deviations, files, idle * bool(whole and row.same_as_fedavg))
     return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
+
+
+def edited_methods(rows: Iterable[Row]) -> set[str]:
+    """Return the methods whose rows only the digest of a user's files tells apart, on some block."""
+    states: dict[tuple[str, Block, str, str], set[str]] = {}
+    for row in rows:
+        states.setdefault((row.method, row.block, row.backbone, row.deviations), set()).add(row.cell.files)
+    return {method for (method, *_), found in states.items() if len(found) > 1}
 
 
 def _without_links(text: str) -> str:
@@ -240,12 +248,12 @@ def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping
     several_schemes = len({row.block[1] for row in rows}) > 1
     titled = block_title if several_schemes else _short_title
     cells: dict[str, dict[str, str]] = {}
-    blocks = blocks_of(rows)
+    blocks, edited = blocks_of(rows), edited_methods(rows)
     for block, listed in blocks:
         best = best_of(listed, metric)
         for row in listed:
             text = _cell(protocol, row, metric, theirs, "**" if row is best else "")
-            cells.setdefault(row_name(row, several, whole=False), {})[titled(block)] = text
+            cells.setdefault(row_name(row, several, edited, whole=False), {})[titled(block)] = text
     places = [titled(block) for block, _ in blocks]
     lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]
     return markdown_table(["method", *places], lines)

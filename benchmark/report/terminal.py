@@ -17,7 +17,7 @@ from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, blocks_of, metrics_of
-from fedsub.benchmark.report.leaderboard import footnotes, row_name, verdicts_in_words
+from fedsub.benchmark.report.leaderboard import edited_methods, footnotes, row_name, verdicts_in_words
 from fedsub.benchmark.report.wording import block_title, heading_of, title_of
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
@@ -65,7 +65,8 @@ def print_leaderboard(
 def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the heading and cells of a block's table as text."""
     several = len({row.backbone for row in rows}) > 1
-    columns = [["method", *(row_name(row, several) for row in rows)]]
+    edited = edited_methods(rows)
+    columns = [["method", *(row_name(row, several, edited) for row in rows)]]
     compared = {metric for row in rows for metric, score in row.scores.items() if score.published is not None}
     for metric in metrics_of(protocol, rows):
         measured, published, levels, gains = zip(

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.scores import Row, best_of, make_rows
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.plan import make_plan, outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol
+from fedsub.datasets.options import Spec
 from tests.benchmark.fakes import make_record, with_settings
 from tests.benchmark.report.rendered import line_of, page_of
 
@@ -161,6 +163,18 @@ def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
     assert "earlier" not in page_of(protocol, [*fedavg, *short_before])
 
 
+def test_a_users_graph_stands_in_the_rows_of_the_others(table: tuple[Protocol, list[Record]]) -> None:
+    protocol, records = table
+    own = [
+        replace(record, cell=replace(record.cell, dataset=Spec("rings"), files="a" * 64))
+        for record in records
+    ]
+    lines = markdown(Leaderboard(protocol, [*records, *own])).splitlines()
+    (fedavg,) = (line for line in lines if line.startswith("| FedAvg "))
+    assert len(fedavg.split(" | ")) == 3
+    assert "–" not in fedavg
+
+
 def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
     plugin = tmp_path / "own.py"
     plugin.write_text("raise SystemExit('a page ran it')\n")
@@ -169,5 +183,7 @@ def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
         for change in ({"method": str(gone)}, {"partition": str(gone)}, {"split": str(gone)}):
             cell = with_settings(record.cell, files="0" * 64, **change)
             assert outdated_parts(cell) == ()
-            assert "files 00000000" in page_of(protocol, [replace(record, cell=cell)])
+            page = page_of(protocol, [replace(record, cell=cell)])
+            assert "| method |" in page
+            assert "files 00000000" not in page
             assert outdated_parts(replace(cell, versions="")) != ()
