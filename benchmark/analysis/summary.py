@@ -15,6 +15,7 @@ import msgspec
 from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.findings import discoveries as of_claims
 from fedsub.benchmark.analysis.public_code import WithAuthors
 from fedsub.benchmark.analysis.standing import Contender, above_local
 from fedsub.benchmark.spec.cell import Block
@@ -140,8 +141,12 @@ class Headline:
     """Method → blocks of `EVERY` on which it is surely above Local, and blocks where both were run."""
     authors: WithAuthors | None
     """Comparison of a paper's method with its authors' own code: the one over most draws."""
+    compared: Counter[str]
+    """Verdict → number of comparisons with authors' code, each of a method and a score over all places."""
     claims: Counter[str]
     """Verdict → number of claims of the papers."""
+    remaining: Mapping[str, tuple[int, int]]
+    """`findings.discoveries` of the claims."""
     levels: Counter[str]
     """Verdict → number of printed figures."""
     costs: Sequence[Contender]
@@ -159,22 +164,21 @@ class Headline:
 def headline(
     tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
     comparisons: Sequence[WithAuthors],
-    findings: Iterable[Finding],
+    findings: Sequence[Finding],
     words: Iterable[str],
 ) -> Headline:
     """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
     the papers' claims and the verdicts (`words`) on all printed figures."""
     every = tables.get(EVERY, {})
     first = {each.row.method: each for each in every.get(FIRST, ())}
-    overall = [
-        each
-        for each in comparisons
-        if each.place is None and not each.deviations and each.method.partition("[")[0] == each.code
-    ]
+    overall = [each for each in comparisons if each.place is None]
+    own = [each for each in overall if not each.deviations and each.method.partition("[")[0] == each.code]
     return Headline(
         above_local(every.values()),
-        max(overall, key=lambda each: len(each.pairs), default=None),
+        max(own, key=lambda each: len(each.pairs), default=None),
+        Counter(each.verdict.word for each in overall),
         Counter(finding.word for finding in findings),
+        of_claims(findings),
         Counter(words),
         [first[name] for name in _SHOWN.costs if name in first],
     )

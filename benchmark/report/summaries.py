@@ -37,9 +37,8 @@ BY_CODE = "The authors' own code gives another figure on the same clients (resul
 def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | None) -> Path:
     """Write `README.md`: the findings on one screen, without those that records do not support."""
     timed = (results / "performance.md").exists()
-    return write_template(
-        results / "README.md", "README.md", found=found, arena=arena, timed=timed, every=EVERY_METHOD
-    )
+    shown = {"timed": timed, "every": EVERY_METHOD, "discovery_rate": agreement.FALSE_DISCOVERIES}
+    return write_template(results / "README.md", "README.md", found=found, arena=arena, **shown)
 
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
