@@ -203,7 +203,7 @@ def forget(results: Path, keys: Collection[str]) -> list[Record]:
         if len(same) != 1:
             raise UserError(
                 f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give a"
-                f" whole key from a dry run, or at least its first {LEAST} letters"
+                f" whole key from a dry run, or at least {LEAST} letters that no other key begins with"
             )
         found[same[0]] = held[same[0]]
     for graph in {graph_of(record.cell) for record in found.values()}:
