@@ -193,24 +193,17 @@ def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:
     assert "1 curves are lost" in records.warnings()[0]
 
 
-def test_a_damaged_curve_is_said_and_kept_in_its_file(tmp_path: Path) -> None:
-    Records(tmp_path).append(make_record(make_cell()))
+def test_damaged_curves_are_counted_and_kept(tmp_path: Path) -> None:
+    for seed in range(2):
+        Records(tmp_path).append(make_record(make_cell(seed=seed), curve={"round": [1], "test": [40 + seed]}))
     file = tmp_path / "curves" / "cora.jsonl"
-    file.write_bytes(file.read_bytes().replace(b":[", b":#", 1))
+    file.write_bytes(whole := file.read_bytes().replace(b":[", b":#", 1))
     records = Records(tmp_path)
-    (found,) = records.every()
-    assert dict(found.curve) == {}
+    assert [dict(record.curve) for record in records.every()].count({}) == 1
     assert "1 curves are lost" in records.warnings()[0]
     with pytest.raises(UserError, match=r"cora\.jsonl is damaged"):
         records.pack()
-    assert file.exists()
-
-
-def test_every_curve_of_a_damaged_file_counts_as_lost(tmp_path: Path) -> None:
-    for seed in range(2):
-        Records(tmp_path).append(
-            make_record(make_cell(seed=seed), curve={"round": [1], "test": [40.0 + seed]})
-        )
+    file.write_bytes(whole.replace(b":#", b":["))
     Records(tmp_path).pack()
     (tmp_path / "curves" / "cora.parquet").write_bytes(b"no curves")
     records = Records(tmp_path)

@@ -1,7 +1,6 @@
 """Behaviour that all methods inherit from `FederatedMethod`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -30,8 +29,8 @@ def test_ten_seeds_make_ten_starts_and_ten_dropouts() -> None:
     assert len({method.dropout.mask((8, 8)).numpy().tobytes() for method in methods}) == 10
 
 
-def counting(monkeypatch: pytest.MonkeyPatch) -> FederatedMethod:
-    """FedAvg that adds a tensor to its figures whenever its loss is computed."""
+def test_figures_of_a_round_may_be_tensors_and_are_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the selected round's figure would be another round's."""
     objective = FedAvg.objective
 
     def noted(self: FederatedMethod, logits: Tensor) -> Tensor:
@@ -40,22 +39,12 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> FederatedMethod:
         return loss
 
     monkeypatch.setattr(FedAvg, "objective", noted)
-    method: FederatedMethod = make_method("fedavg", {}, FEDERATION, NETWORK, Schedule(rounds=2))
-    return method
-
-
-def test_a_figure_of_a_round_may_be_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = train(counting(monkeypatch))
+    one, two = (Schedule(rounds=2, local_epochs=epochs) for epochs in (1, 2))
+    outcome = train(make_method("fedavg", {}, FEDERATION, NETWORK, one))
     seen = [loss / FEDERATION.clients for loss in outcome.extras["by_round"]["seen"]]
     assert seen == pytest.approx(outcome.curve["loss"], abs=1e-4)
-
-
-def test_figures_that_are_not_one_a_round_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The selected round's figure would be another round's."""
-    method = counting(monkeypatch)
-    method.schedule = replace(method.schedule, local_epochs=2)
     with pytest.raises(UserError, match=r"by_round\['seen'\] has 4 entries after 2 rounds"):
-        train(method)
+        train(make_method("fedavg", {}, FEDERATION, NETWORK, two))
 
 
 def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
