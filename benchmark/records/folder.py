@@ -80,7 +80,8 @@ class Records:
         them, in every seed. Seeds of searches are left out unless the table is TRIALS."""
         groups = {cell.group: cell for cell in cells}
         for store in self._all():
-            groups |= {cell.group: cell for cell in store.run_for(name)} | groups
+            for cell in store.run_for(name):
+                groups.setdefault(cell.group, cell)
         hidden = () if name == TRIALS else SEARCH_SEEDS
         found = (
             self.get(cell.with_seed(seed))
