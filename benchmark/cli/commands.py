@@ -121,7 +121,7 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in done.failures}
     if failures:
-        _say_failed(request, failures.values(), len(done.plan.cells), done.stored)
+        say_failed(request, failures.values(), len(done.plan.cells), done.stored)
     return FAILED if failures or (done.missing and not request.all) else OK
 
 
@@ -227,12 +227,16 @@ def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.execution import artifacts
-    from fedsub.benchmark.records.folder import forget
+    from fedsub.benchmark.records.folder import add, forget
 
-    if (options.edit == "forget") != bool(options.key):
-        raise UserError("`records forget` needs keys of records; `records pack` takes none")
+    if (options.edit == "pack") == bool(options.key):
+        raise UserError("`records forget` needs keys and `records add` paths; `records pack` takes none")
     if options.edit == "pack":
         _stored(request).pack()
+        return OK
+    if options.edit == "add":
+        for source in map(Path, options.key):
+            print(f"{source}: records added: {add(request.results, source)}")
         return OK
     for record in forget(request.results, [key for text in options.key for key in text.split(",")]):
         artifacts.remove(request.results, record.key)
@@ -356,7 +360,8 @@ def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record
                 say(f"no run has the score {metric!r}{hint}")
 
 
-def _say_failed(request: Request, failures: Collection[Record], cells: int, records: Records) -> None:
+def say_failed(request: Request, failures: Collection[Record], cells: int, records: Records) -> None:
+    """Name the cells that failed, each with its cause and log."""
     say(f"{len(failures)} of {cells} cells failed; cells without a result run again next time:")
     for record in failures:
         kept = " (its earlier result is kept)" if records.done(record.cell) else ""

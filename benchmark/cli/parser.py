@@ -98,13 +98,14 @@ ARGUMENTS: dict[str, _Option] = {
     "file": ("FILE", "the file to write", {"type": Path}),
     "count": ("N", "number of records, or a bundle whose records are all run", {"type": values.bundle}),
     "edit": (
-        "forget|pack",
-        "forget removes records, and their cells' files and logs; pack compresses all records",
-        {"choices": ("forget", "pack")},
+        "forget|add|pack",
+        "forget removes records, and their cells' files and logs; add copies the successes of another "
+        "results folder, or of a file unsaved-….jsonl, that this one lacks; pack compresses all records",
+        {"choices": ("forget", "add", "pack")},
     ),
     "create": ("create", "app for one cell, with a data file for each client", {"choices": ("create",)}),
     "folder": ("DIR", "a new or empty folder", {"type": Path}),
-    "key": ("KEY", "key of a record to forget, as --dry-run prints it", {"nargs": "*"}),
+    "key": ("KEY|PATH", "key to forget, as --dry-run prints it, or path to add", {"nargs": "*"}),
 }
 """Positional argument → how it is parsed."""
 CHOICE = (*FILTERS, "seeds")

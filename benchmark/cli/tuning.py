@@ -16,12 +16,13 @@ from rich.table import Table
 
 from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, importance, text
-from fedsub.benchmark.cli.commands import say
+from fedsub.benchmark.cli.commands import FAILED, OK, say, say_failed
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.execution.tuning import plan_searches, run_searches, tune
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import Search, Standing
 from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.spec.cell import Block
@@ -85,7 +86,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
             "names of their own"
         )
     until = time.monotonic() + 3600 * options.hours
-    ran = []
+    ran, cells = [], 0
+    failures: list[Record] = []
     for block in _blocks(request, searches):
         if time.monotonic() >= until:
             break
@@ -101,11 +103,15 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
             cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)
         ]
         if time.monotonic() < until:
-            execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
+            done = execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
+            failures += done.failures
+            cells += len(finals)
     if not (pages := write_arena(request, searches, asked, ran)):
         raise UserError("no block is finished: raise --hours")
     print(*pages, sep="\n")
-    return 0
+    if failures:
+        say_failed(request, failures, cells, Records(request.results))
+    return FAILED if failures else OK
 
 
 def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:

@@ -132,7 +132,9 @@ def keep(records: Records, record: Record, request: Request) -> Record:
         except OSError:
             print(record.to_json(), file=sys.stderr)
             raise error from None
-        raise StoreError(f"{error} (this record is kept in {refuge})") from error
+        raise StoreError(
+            f"{error} (this record is kept in {refuge}; `records add` brings it back)"
+        ) from error
     except UserError as error:
         if record.status == FAILED:
             # Not even the failure can be stored: it is only reported, and its cell runs again next time.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.records.jsonl import read_lines, write_lines
-from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.records.record import OK, Record, cell_of
 from fedsub.benchmark.records.store import Store, explained_to_user, file_of, graph_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import grid_cells
@@ -186,6 +186,24 @@ def _labelled(record: Record, cell: Cell) -> Record:
     if made.further_metrics != cell.further_metrics or made.paths != cell.paths:
         cell = replace(cell, further_metrics=made.further_metrics, paths=made.paths)
     return replace(record, cell=cell)
+
+
+def add(results: Path, source: Path) -> int:
+    """Append the successes of another folder, or of a file of `keep_elsewhere`, that this one lacks; return
+    how many. Files and logs of cells are not copied.
+
+    Raises UserError if the source has no records, and StoreError if it cannot be read, or written here.
+    """
+    if source.is_dir():
+        found = [*Records(source).every()]
+    else:
+        with explained_to_user("read", source):
+            lines = source.read_bytes().splitlines()
+        found = [Record.of(cell_of(values), values) for values in map(parse_line, lines) if values]
+    if not found:
+        raise UserError(f"{source} holds no records: give a results folder or a file unsaved-….jsonl")
+    records = Records(results)
+    return sum(records.append(record) for record in found if record.status == OK)
 
 
 def forget(results: Path, keys: Collection[str]) -> list[Record]:

@@ -128,7 +128,7 @@ class Store:
                 "a backup, or delete the line and run its cell again"
             )
         if self._lost:
-            said.append(f"{len(self._lost)} curves are lost: {next(iter(self._lost.values()))}")
+            said.append(f"lost curves: {len(self._lost)} ({next(iter(self._lost.values()))})")
         return "; ".join(said)
 
     def refresh(self) -> None:

@@ -21,7 +21,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
-from tests.benchmark.fakes import METRIC, failing_run, quick_run, run, stored, write_method
+from tests.benchmark.fakes import METRIC, failed, failing_run, quick_run, run, stored, write_method
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
 
@@ -318,6 +318,8 @@ def test_a_disk_that_fills_up_loses_no_record(
     assert json.loads(refuge.read_text())["seed"] == 1
     (results / "leaderboards").unlink()
     assert [record["seed"] for record in stored(results)] == [0]
+    assert main(parse(["records", "add", str(refuge), "--results", str(results)])) == 0
+    assert [record["seed"] for record in stored(results)] == [0, 1]
     assert run(results, *ONE, "--seeds", "3") == 0
     assert [record["seed"] for record in stored(results)] == [0, 1, 2]
 
@@ -378,13 +380,18 @@ def test_a_method_that_raises_fails_its_check_and_the_next_is_checked(
     assert "return {'x': self.missing}" in said.err
 
 
-def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, *ONE) == 0
-    (before,) = Records(tmp_path).every()
-    assert main(parse(["records", "pack", "--results", str(tmp_path)])) == 0
-    assert [*(tmp_path / "curves").glob("*.parquet")]
-    assert [*Records(tmp_path).every()] == [before]
-    assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
-    assert "takes none" in capsys.readouterr().err
+def test_records_are_packed_and_added_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert [run(folder, *ONE, "--seeds", seeds) for folder, seeds in ((here, "1"), (there, "2"))] == [0, 0]
+    assert run(there, *ONE, "--seeds", "2,", work=lambda cell: failed(cell, "it broke")) == 1
+    edit = lambda *given: main(parse(["records", *given, "--results", str(here)]))  # noqa: E731
+    assert edit("pack") == 0
+    for added in (1, 0):
+        capsys.readouterr()
+        assert edit("add", str(there)) == 0
+        assert f"records added: {added}" in capsys.readouterr().out
+    assert [len(record.curve["test"]) for record in Records(here).every()] == [2, 2]
+    for wrong in (("pack", "0-0"), ("add",), ("add", str(tmp_path / "typo")), ("forget",)):
+        assert edit(*wrong) == 2
     assert main(parse(["records", "pack", "--results", str(tmp_path / "typo")])) == 2
     assert "holds no records" in capsys.readouterr().err
