@@ -157,7 +157,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "flower": (
         "write a federation's files for Flower",
-        ("create", "folder", *CHOICE, *SETTING, *FOLDERS, "trust"),
+        ("create", "folder", *CHOICE, "set", *SETTINGS, *FOLDERS, "trust"),
     ),
     "records": ("edit stored records", ("edit", "key", *FOLDERS)),
     "data": ("list, fetch, inspect, export and divide graphs", ()),

@@ -3,6 +3,7 @@ terminal shows too."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -212,18 +213,18 @@ def markdown(
 
 
 def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return score → rows to show: all printed scores, or for each row the score that selects its round and
-    the further ones that the protocol lists."""
+    """Return score → rows to show: the printed scores of a row's block; in a block without any, the score
+    that selects the row's round and the further ones that the protocol lists."""
     held = metrics_of(protocol, rows)
-    printed = {name for row in rows for name, score in row.scores.items() if score.published is not None}
-    if printed:
-        return {metric: [*rows] for metric in held if metric in printed}
+    printed: dict[Block, set[str]] = defaultdict(set)
+    for row in rows:
+        printed[row.block] |= {name for name, score in row.scores.items() if score.published is not None}
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
         own = [metric for metric in held if metric in row.scores]
         main = row.cell.selects_by if row.cell.selects_by in own else next(iter(own), "")
         for metric in own:
-            if metric == main or metric in protocol.metrics[1:]:
+            if metric in (printed[row.block] or (main, *protocol.metrics[1:])):
                 found[metric].append(row)
     return {metric: listed for metric, listed in found.items() if listed}
 

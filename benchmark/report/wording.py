@@ -36,8 +36,9 @@ GENERATED = {
     "synthetic_figure3": "FED-PUB synthetic, Figure 3",
 }
 """Titles of generated graphs, written here because importing `datasets.synthetic` needs DGL."""
-NETWORKS = {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
-"""Titles of the backbones whose title is not the name in capitals."""
+NETWORKS = {name: name.upper() for name in ("gcn", "sgc", "mlp", "gat")}
+NETWORKS |= {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
+"""Backbone → its title."""
 _UNSPOKEN = ("pct", "mb", "seconds")
 """Words that a heading leaves out because its unit contains them."""
 
@@ -81,7 +82,7 @@ def graph_title(name: str) -> str:
 
 def network_title(name: str) -> str:
     """Return a backbone as papers write it; one from a file as given."""
-    return NETWORKS.get(name, name.upper() if name.isalnum() else name)
+    return NETWORKS.get(name, name)
 
 
 def block_title(block: tuple[str, str, int]) -> str:

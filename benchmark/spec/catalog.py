@@ -223,7 +223,7 @@ def _in_words(sent: Mapping[str, int]) -> str:
     rounds = sorted(((size, name) for name, size in sent.items() if name != "once"), reverse=True)
     parts = [", ".join(f"{name} {size:,} B" for size, name in rounds) + " a round"] if rounds else []
     if "once" in sent:
-        parts.append(f"{sent['once']:,} B once")
+        parts.append(f"{sent['once']:,} B once, both ways")
     return "; ".join(parts) or "nothing"
 
 

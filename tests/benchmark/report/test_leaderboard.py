@@ -70,6 +70,12 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     assert "| Central † | 92.00 ± 1.58 ‡ |" in page
     changed = Leaderboard(protocol, table_records("--set", "rounds=5"))
     assert "4 rows with other settings are not on this page." in markdown(changed)
+    # Only a block with a printed accuracy shows it beside a score that selects the round.
+    asked = "--table all-methods --dataset cora minesweeper --method fedavg --partition metis --seeds 1"
+    scores = {"accuracy": 60.0, "roc_auc": 70.0}
+    records = [make_record(cell, metrics=scores) for cell in make_plan(parse(asked.split()).request).cells]
+    accuracy, roc_auc = markdown(Leaderboard(load_protocol("all-methods"), records)).split("## ")[1:]
+    assert ("Minesweeper" in accuracy, "Minesweeper" in roc_auc) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +103,8 @@ def test_a_page_without_printed_figures_has_every_listed_score_and_every_row(lis
 
 
 def test_a_method_has_one_row_where_its_settings_were_chosen_on_one_graph_alone() -> None:
-    cells = make_plan(
-        parse(["--table", "all-methods", "--method", "local", "--partition", "metis"]).request
-    ).cells
+    asked = parse(["--table", "all-methods", "--method", "local", "--partition", "metis"]).request
+    cells = make_plan(asked).cells
     graphs = ("citeseer", "coauthor_cs")
     records = [make_record(cell, 70.0) for cell in cells if cell.dataset.name in graphs and cell.seed == 0]
     page = markdown(Leaderboard(load_protocol("all-methods"), records))
