@@ -146,7 +146,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
 def _leaves(row: Row) -> tuple[str, str]:
     """What leaves a client, in the method's own words and by the channel's count."""
     if row.cell.method not in catalog.methods():
-        return "unknown", "unknown"
+        return catalog.UNKNOWN, catalog.UNKNOWN
     facts = catalog.describe(row.cell.method)
     return facts.exchanges, facts.leaves
 

@@ -35,6 +35,8 @@ from fedsub.datasets.ranges import Range, ranges_of
 
 MESSAGES = Path(__file__).parent / "messages.toml"
 """Bytes that a client of a small graph sends, as the channel counts (`tests/methods/test_messages.py`)."""
+UNKNOWN = "unknown"
+"""What a plug-in exchanges that does not state it."""
 DEPARTURES = "Departures:"
 """Start of the paragraph that lists a method's departures from its paper."""
 KINDS = ("dataset", "partition", "split", "backbone", "task", "metric")
@@ -202,9 +204,11 @@ def describe(name: str) -> Method:
 @cache
 def _facts(name: str, method: Any) -> Method:
     info, sent = method.info, _messages().get(name)
+    exchanges = info.exchanges or (UNKNOWN if sent is None else "model parameters")
     bases = reversed(info.options.__mro__[:-1])
     found = {item.name: getattr(info, item.name, None) for item in fields(Method)} | {
-        "leaves": info.exchanges if sent is None else _in_words(sent),
+        "exchanges": exchanges,
+        "leaves": exchanges if sent is None else _in_words(sent),
         "options": defaults_of(info.options),
         "tuned": dict(ranges_of(info.options)),
         "meanings": {option: text for kind in bases for option, text in _meanings(kind)},

@@ -72,8 +72,9 @@ class MethodInfo:
     """Networks that the method runs with; `own` stands for a user's network, which shows no hidden layer."""
     lacks: tuple[str, ...] = ()
     """Settings of `Architecture` that the method's own layers do not have: they must keep their defaults."""
-    exchanges: str = "model parameters"
-    """Content of the messages between clients and server."""
+    exchanges: str = ""
+    """Content of the messages between clients and server; empty for model parameters, and where a user's
+    method does not say."""
     breaks_privacy: str = ""
     """Why the method, or which variant of it, would not be allowed between real clients; empty if all keep to
     the rules. Where options decide, `Options.breaks_privacy` says what holds for a record."""

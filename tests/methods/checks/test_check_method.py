@@ -43,17 +43,22 @@ class Peeking(FedAvg):
     def send(self) -> Message:
         return {}
 
-    def aggregate(self, sent: Message) -> Message:
-        return {}
-
     def receive(self, answer: Message) -> None:
         for value in self.parameters.values():
             value.copy_(value.mean(dim=0, keepdim=True).expand_as(value))
 
 
-@register("crowding", title="Crowding", paper="none")
-class Crowding(FedAvg):
-    """Absent clients count in its mean."""
+@register("smuggling", title="Smuggling", paper="none", simulation_only="clients talk in a step")
+class Smuggling(Peeking):
+    """Counts a number in place of the models."""
+
+    def send(self) -> Message:
+        return {"tick": torch.zeros(self.federation.clients, 1)}
+
+
+@register("reading", title="Reading", paper="none")
+class Reading(FedAvg):
+    """Its server reads what clients hold, absent ones included, and not what they sent."""
 
     def aggregate(self, sent: Message) -> Message:
         return {name: self.parameters[name].mean(dim=0, keepdim=True) for name in sent}
@@ -86,13 +91,8 @@ class Unseeded(FedAvg):
     """Draws from a generator that no seed sets."""
 
     def initial_parameters(self) -> Parameters:
-        parameters = super().initial_parameters()
-        generator = torch.Generator()
-        generator.seed()
-        with torch.no_grad():
-            for value in parameters.values():
-                value.add_(torch.randn(value.shape[1:], generator=generator))
-        return parameters
+        self.generator.seed()
+        return super().initial_parameters()
 
 
 @register("drifting", title="Drifting", paper="none")
@@ -102,14 +102,6 @@ class Drifting(FedAvg):
     def receive(self, answer: Message) -> None:
         for name, value in answer.items():
             self.parameters[name].copy_(value.expand_as(self.parameters[name]))
-
-
-@register("reading", title="Reading", paper="none")
-class Reading(FedAvg):
-    """Its server reads what clients hold, and not what they sent."""
-
-    def aggregate(self, sent: Message) -> Message:
-        return super().aggregate({name: self.parameters[name] for name in sent})
 
 
 @register("drawing", title="Drawing", paper="none")
@@ -137,17 +129,24 @@ def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
     [
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
-        (Crowding, "depends on absent clients"),
+        (Smuggling, "learn from each other past the channel"),
         (Shrinking, "depends on absent clients"),
         (Forgetting, r"Forgetting\.velocity changes in a round: name it in client_state or server_state"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
-        (Reading, "differs between separate clients"),
+        (Reading, "learn from each other past the channel"),
     ],
 )
 def test_a_broken_rule_is_named(method: type[FederatedMethod], words: str) -> None:
     with pytest.raises(CheckError, match=words):
         check_method(method)
+
+
+def test_later_checks_see_it_too() -> None:
+    later = {"absent clients keep their state": "absent", "separate clients match the stacked run": "differs"}
+    for check, words in later.items():
+        with pytest.raises(CheckError, match=words):
+            CHECKS[check](Subject.of(Reading, {}))
 
 
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:

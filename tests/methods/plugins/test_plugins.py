@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from fedsub import check_method
+from fedsub.benchmark.spec import catalog
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
 from tests.methods.federations import community_federation, make_method
 
-FILES = sorted(
-    path for path in Path(__file__).parent.glob("*.py") if not path.name.startswith(("_", "test_"))
-)
+FILES = [path for path in sorted(Path(__file__).parent.glob("[!_]*.py")) if path != Path(__file__)]
 FEDERATION = community_federation(clients=4, nodes=240)
 
 
@@ -26,5 +25,7 @@ def test_a_users_method_passes_the_checks_and_learns(path: Path) -> None:
     assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
 
 
-def test_there_are_the_five() -> None:
+def test_there_are_the_five_and_two_say_what_they_exchange() -> None:
     assert [path.stem for path in FILES] == ["classmeans", "deepproto", "fednova", "pfedhn", "pfedme"]
+    said = [path.stem for path in FILES if catalog.describe(str(path)).exchanges != catalog.UNKNOWN]
+    assert said == ["classmeans", "deepproto"]
