@@ -36,6 +36,9 @@ from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes
 
+FEW_COMPARED = 3
+"""With fewer compared trials, a search shows next to nothing of the spread from tuning."""
+
 
 class Entry(Outcome):
     """One method on one block: its search, and the final runs with the settings found and the defaults."""
@@ -129,17 +132,19 @@ class Arena:
         time caps of the searches that are known."""
         rows = self.rows
         ranked = [row for row in rows if not row["privacy"]]
-        pairs = [
-            (row["rank"].value, row["default_rank"]) for row in ranked if row["default_rank"] is not None
-        ]
-        tau = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
         best, *others = (row["method"] for row in ranked)
+        entries = [entry.to_dict(caps.get(entry.block)) for entry in self.entries]
         found = {
             "graphs": len(self._ranking.graphs),
             "friedman_p": self._ranking.friedman,
             "critical_difference": self._ranking.critical_difference,
             "apart": [name for name in others if self._ranking.separated(best, name)],
-            "kendall_default_tuned": float(tau),
+            "kendall_default_tuned": _kendall((row["rank"].value, row["default_rank"]) for row in ranked),
+            "kendall_trials": _kendall((row["rank"].value, row["trials"]) for row in ranked),
+            "trials_run": sum(len(entry.short) for entry in self.entries),
+            "trials_planned": sum(len(entry.search.trials) for entry in self.entries),
+            "complete": sum(not entry.left_out for entry in self.entries),
+            "few_compared": sum(len(entry.compared) < FEW_COMPARED for entry in self.entries),
             "fronts": {
                 cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
                 for cost in ("megabytes", "seconds")
@@ -148,7 +153,8 @@ class Arena:
             "ranking": rows,
             "unranked": self.unranked,
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
-            "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
+            "entries": entries,
+            "hours": sum(each["search_seconds"] + each["final_seconds"] for each in entries) / 3600,
         }
         # Digits beyond the sixth depend on the order of summation.
         return json_ready(found, 6)
@@ -156,20 +162,19 @@ class Arena:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """One row per method: the fields of `Rank`, its mean rank with all methods at their defaults (None
-        with too few scores), `Entry.figures` (means over graphs), the number of trials left out over all
-        blocks, why it breaks privacy, and what leaves a client.
+        with too few scores), `Entry.figures` (means over graphs), the numbers of trials that ran and that
+        were planned over all blocks, why it breaks privacy, and what leaves a client.
 
         Methods that keep privacy come first, ranked among themselves; then the others, ranked among all.
         """
         import pandas
 
-        figures = [
-            {"method": each.method, "graph": each.block[0], **each.figures(), "left_out": each.left_out}
-            for each in self.entries
-        ]
-        by_graph = pandas.DataFrame(figures).groupby(["method", "graph"])
-        means = by_graph.mean().groupby("method").mean().drop(columns="left_out")
-        left_out = by_graph["left_out"].sum().groupby("method").sum()
+        figures = [{"method": each.method, "graph": each.block[0], **each.figures()} for each in self.entries]
+        means = pandas.DataFrame(figures).groupby(["method", "graph"]).mean().groupby("method").mean()
+        trials, planned = Counter[str](), Counter[str]()
+        for each in self.entries:
+            trials[each.method] += len(each.short)
+            planned[each.method] += len(each.search.trials)
         default = Ranking(self._field("default").only(self._private))
         by_default = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
 
@@ -179,7 +184,8 @@ class Arena:
                 **vars(rank),
                 "default_rank": by_default.get(name),
                 **means.loc[name].to_dict(),
-                "left_out": int(left_out[name]),
+                "trials": trials[name],
+                "planned": planned[name],
                 "privacy": self.privacy.get(name, ""),
                 "leaves": "data" if name in self.privacy else _leaves(name.partition("[")[0]),
             }
@@ -240,6 +246,12 @@ def tuned_rows(finals: Iterable[tuple[str, Sequence[Record]]]) -> list[Row]:
 def _scores(records: Sequence[Record | None]) -> np.ndarray:
     """(draws,), NaN where there is no score."""
     return np.array([math.nan if each is None or each.score is None else each.score for each in records])
+
+
+def _kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
+    """Return Kendall's τ of the pairs without None; NaN with fewer than three."""
+    known = [pair for pair in pairs if None not in pair]
+    return float(stats.kendalltau(*zip(*known, strict=True)).statistic) if len(known) > 2 else math.nan
 
 
 def _over(finding: Finding) -> dict[str, dict[str, float]]:

@@ -67,7 +67,7 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
     assert rows["central"]["privacy"] == "shares"
     assert rows["fedprox"]["over_local"][0] > rows["ditto"]["over_local"][0] > 0.5
     page = (tmp_path / "arena.md").read_text()
-    for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "FedPer (0% of its draws)"):
+    for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "FedPer (0% of its draws)", "6 of 6 tri"):
         assert said in page
     assert "| FedProx | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
     seeds = {int(line.split()[-1]) for line in log.read_text().splitlines()}
@@ -160,9 +160,9 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     assert {column["dataset"] for column in models["columns"]} == {*graphs}
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
     assert (across["verdict"], [*across["over"]]) == ("holds", ["fedgcn", "fedlap+"])
-    said = "in 2 comparisons, on average: FedGCN +2.00 from Local, +2.00 from FedAvg; "
-    said += "FedLap+ +2.00 from Local, +2.00 from FedAvg"
-    assert f"**Holds** ({said})" in (tmp_path / "arena.md").read_text()
+    said = "In 2 comparisons, on average: FedGCN +2.00 from Local, +2.00 from FedAvg; "
+    said += "FedLap+ +2.00 from Local, +2.00 from FedAvg."
+    assert f"**Holds:** {across['says']} {said}" in (tmp_path / "arena.md").read_text()
 
 
 def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_path: Path) -> None:
