@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -277,11 +278,16 @@ def _leaves(method: str) -> str:
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the gain of each paper's own method over the paper's rival. `printed` and `reproduced` (measured
     under the paper's protocol) are means over the `figures` that have both (`Entry.to_dict` of
-    `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured."""
+    `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured.
+
+    A paper's own method is printed with its name alone or with one word more, as in `FedGCN 1-hop`. A word
+    with `=` is a setting of a study.
+    """
     found = defaultdict(list)
     for figure in figures:
         # reproduction.json leaves out empty values.
-        gain, own = figure.get("gain", {}), figure["method"].partition(" (")[0] == figure["paper"]
+        gain = figure.get("gain", {})
+        own = re.fullmatch(rf"{re.escape(figure['paper'])}( [^\s=]+)?", figure["method"])
         if own and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     titles = {name: catalog.describe(name).title for name in catalog.methods()}
@@ -289,13 +295,14 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     return [
         {
             "method": paper,
-            "over": titles[rival],
+            "over": over,
+            "figures": len(both),
             "printed": fmean(printed for printed, _ in both),
             "reproduced": fmean(measured for _, measured in both),
-            "tuned": tuned[paper] - tuned[titles[rival]] if {paper, titles[rival]} <= tuned.keys() else None,
+            "tuned": tuned[paper] - tuned[over] if {paper, over} <= tuned.keys() else None,
         }
         for (paper, rival), both in found.items()
-        if rival in titles and titles[rival] != paper
+        if (over := titles.get(rival, rival)) != paper and rival.partition("[")[0] in titles
     ]
 
 

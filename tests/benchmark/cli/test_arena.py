@@ -124,28 +124,28 @@ def test_natural_clients_are_blocks_of_their_own() -> None:
 
 
 def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_path: Path) -> None:
-    def figure(method: str, over: str, printed: float, measured: float | None) -> dict[str, Any]:
-        gain = {"over": over, "printed": printed, "measured": measured}
-        return {"paper": "Ditto", "method": method, "gain": gain}
-
-    rows = [
-        figure("Ditto", "fedavg", 4.0, 2.0),
-        figure("Ditto (deep)", "fedavg", 2.0, 1.0),
-        figure("Ditto", "fedavg", 9.0, None),
-        figure("Ditto", "fedpub", 7.0, 5.0),
-        figure("FedAvg", "local", 8.0, 8.0),
-        {"paper": "Ditto", "method": "Ditto", "gain": None},
+    gains = [
+        ("Ditto", "fedavg", 4.0, 2.0),
+        ("Ditto 1-hop", "fedavg", 2.0, 1.0),
+        ("Ditto step=1", "fedavg", 9.0, 9.0),
+        ("Ditto", "fedavg", 9.0, None),
+        ("Ditto", "fedgcn[hops=0]", 7.0, 5.0),
+        ("FedAvg", "local", 8.0, 8.0),
     ]
+    rows: list[dict[str, Any]] = [{"paper": "Ditto", "method": "Ditto", "gain": None}]
+    for method, *gain in gains:
+        named = dict(zip(("over", "printed", "measured"), gain, strict=True))
+        rows.append({"paper": "Ditto", "method": method, "gain": named})
     write_list(tmp_path / "reproduction.json", rows)
     found = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "ditto")["gains"]
     of = {each["over"]: (each["printed"], each["reproduced"], each["tuned"]) for each in found}
-    assert of.keys() == {"FedAvg", "FED-PUB"}
+    assert of.keys() == {"FedAvg", "fedgcn[hops=0]"}
     assert of["FedAvg"] == pytest.approx((3.0, 1.5, 1.0))
-    # FED-PUB was not run.
-    assert of["FED-PUB"] == (7.0, 5.0, None)
+    # This variant was not run.
+    assert of["fedgcn[hops=0]"] == (7.0, 5.0, None)
     page = (tmp_path / "arena.md").read_text()
-    assert "| Ditto | FedAvg | +3.00 | +1.50 | +1.00 |" in page
-    assert "| Ditto | FED-PUB | +7.00 | +5.00 | – |" in page
+    assert "| Ditto | FedAvg | 2 | +3.00 | +1.50 | +1.00 |" in page
+    assert "| Ditto | FedGCN (hops=0) | 1 | +7.00 | +5.00 | – |" in page
 
 
 @pytest.mark.usefixtures("data_directory")

@@ -69,7 +69,14 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
     row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": "", "wins": 2, "as_local": 7}
     row |= {"trials": 12, "planned": 20}
-    gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
+    gain = {
+        "method": "FED-PUB",
+        "over": "Local",
+        "printed": 3.0,
+        "reproduced": 2.6,
+        "tuned": None,
+        "figures": 44,
+    }
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
     # The last record has been removed since.
@@ -87,7 +94,11 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         shown = (tmp_path / "site" / "data" / "arena.js").read_text("utf-8")
         said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3"]
         said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", "<td>7</td>", ">12 of 20<"]
-        said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "2.0 core-hours"]
+        said += [
+            "Of all 20 trials 12 ran, all of them in 0 of the 3 searches",
+            "2.0 core-hours",
+            "<td>44</td>",
+        ]
         assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
         (tuned,) = (html for _, html in _pages(tmp_path, "leaderboard.cora.metis.5.tuned").values())
