@@ -280,7 +280,7 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     under the paper's protocol) are means over the `figures` that have both (`Entry.to_dict` of
     `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured.
 
-    A paper's own method is printed with its name alone or with one word more, as in `FedGCN 1-hop`. A word
+    A paper's own method is printed with its name alone or with one word more, as in `NAME 1-hop`. A word
     with `=` is a setting of a study.
     """
     found = defaultdict(list)

@@ -79,6 +79,8 @@ def write_arena(
     printed = json.loads(figures.read_text("utf-8")) if figures.is_file() else ()
     found = {"smaller": smaller, "trials": request.trials, "budget": limit, **arena.to_dict(caps)}
     found["gains"] = gains(printed, arena.rows)
+    planned = {cell.method for cell in whole}
+    found["not_planned"] = [title_of(name) for name in registry.names() if name not in planned]
     write_page(results / ARENA_JSON, (json.dumps(found, indent=1) + "\n").encode())
     return [write_arena_page(results, found), results / ARENA_JSON]
 

@@ -41,6 +41,10 @@ def test_gain_wins_and_places_by_hand() -> None:
     # Gains over local: a (9 − 2) / 2, b −10.
     assert found["new"].gain.value == pytest.approx((3.5 - 10) / 2)
     assert {name: each.wins for name, each in found.items()} == {"local": 1, "fedavg": 2, "new": 0}
+    # Errors of local: a 29 (best 20) and 40 (best 40); b 50 (best 50).
+    assert found["local"].improvability == pytest.approx(100 * (9 / 29 + 0) / 2 / 2)
+    # Of new: a 20 and 42 (best 40); b 60 (best 50).
+    assert found["new"].improvability == pytest.approx(100 * ((0 + 2 / 42) / 2 + 10 / 60) / 2)
     # Without a: local and fedavg 1.5, new 3; without b: 2.25, 1.75, 2.
     assert found["local"].places == (1, 3)
     assert found["fedavg"].places == (1, 1)

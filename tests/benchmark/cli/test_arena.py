@@ -70,6 +70,7 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
     for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "FedPer (0% of its draws)", "6 of 6 tri"):
         assert said in page
     assert "| FedProx | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
+    assert found["not_planned"] == ["FedOpt"]
     seeds = {int(line.split()[-1]) for line in log.read_text().splitlines()}
     assert seeds == {*FINAL_SEEDS, *SEARCH_SEEDS}
 
