@@ -139,6 +139,7 @@ class Arena:
             "graphs": len(self._ranking.graphs),
             "friedman_p": self._ranking.friedman,
             "critical_difference": self._ranking.critical_difference,
+            "tied": self._ranking.tied,
             "apart": [name for name in others if self._ranking.separated(best, name)],
             "kendall_default_tuned": _kendall((row["rank"].value, row["default_rank"]) for row in ranked),
             "kendall_trials": _kendall((row["rank"].value, row["trials"]) for row in ranked),

@@ -169,6 +169,19 @@ class Ranking:
         first, second = (self.mean_ranks[self.methods.index(name)] for name in (one, other))
         return self.friedman is not None and abs(first - second) > self.critical_difference
 
+    @property
+    def tied(self) -> list[tuple[str, str]]:
+        """First and last method, by mean rank, of each largest group in which no two are separated."""
+        order = [each.method for each in self.standings]
+        ends = [
+            max(place for place, name in enumerate(order) if not self.separated(first, name))
+            for first in order
+        ]
+        # A group that ends with the one before is a part of it.
+        return [
+            (order[start], order[end]) for start, end in enumerate(ends) if end > max([start, *ends[:start]])
+        ]
+
     @cached_property
     def friedman(self) -> float | None:
         """The p-value of Friedman's test that all methods are alike; None with fewer than three methods or
@@ -177,7 +190,7 @@ class Ranking:
             return None
         return float(stats.friedmanchisquare(*self.by_graph).pvalue)
 
-    @property
+    @cached_property
     def critical_difference(self) -> float:
         """Nemenyi's critical difference of mean ranks, valid for all pairs of methods together."""
         methods, graphs = len(self.methods), len(self.graphs)
