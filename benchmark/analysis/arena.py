@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,9 @@ from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes
+
+FEW_COMPARED = 3
+"""With fewer compared trials, a search shows next to nothing of the spread from tuning."""
 
 
 class Entry(Outcome):
@@ -129,17 +133,20 @@ class Arena:
         time caps of the searches that are known."""
         rows = self.rows
         ranked = [row for row in rows if not row["privacy"]]
-        pairs = [
-            (row["rank"].value, row["default_rank"]) for row in ranked if row["default_rank"] is not None
-        ]
-        tau = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
         best, *others = (row["method"] for row in ranked)
+        entries = [entry.to_dict(caps.get(entry.block)) for entry in self.entries]
         found = {
             "graphs": len(self._ranking.graphs),
             "friedman_p": self._ranking.friedman,
             "critical_difference": self._ranking.critical_difference,
+            "tied": self._ranking.tied,
             "apart": [name for name in others if self._ranking.separated(best, name)],
-            "kendall_default_tuned": float(tau),
+            "kendall_default_tuned": _kendall((row["rank"].value, row["default_rank"]) for row in ranked),
+            "kendall_trials": _kendall((row["rank"].value, row["trials"]) for row in ranked),
+            "trials_run": sum(len(entry.short) for entry in self.entries),
+            "trials_planned": sum(len(entry.search.trials) for entry in self.entries),
+            "complete": sum(not entry.left_out for entry in self.entries),
+            "few_compared": sum(len(entry.compared) < FEW_COMPARED for entry in self.entries),
             "fronts": {
                 cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
                 for cost in ("megabytes", "seconds")
@@ -148,7 +155,8 @@ class Arena:
             "ranking": rows,
             "unranked": self.unranked,
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
-            "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
+            "entries": entries,
+            "hours": sum(each["search_seconds"] + each["final_seconds"] for each in entries) / 3600,
         }
         # Digits beyond the sixth depend on the order of summation.
         return json_ready(found, 6)
@@ -156,20 +164,19 @@ class Arena:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """One row per method: the fields of `Rank`, its mean rank with all methods at their defaults (None
-        with too few scores), `Entry.figures` (means over graphs), the number of trials left out over all
-        blocks, why it breaks privacy, and what leaves a client.
+        with too few scores), `Entry.figures` (means over graphs), the numbers of trials that ran and that
+        were planned over all blocks, why it breaks privacy, and what leaves a client.
 
         Methods that keep privacy come first, ranked among themselves; then the others, ranked among all.
         """
         import pandas
 
-        figures = [
-            {"method": each.method, "graph": each.block[0], **each.figures(), "left_out": each.left_out}
-            for each in self.entries
-        ]
-        by_graph = pandas.DataFrame(figures).groupby(["method", "graph"])
-        means = by_graph.mean().groupby("method").mean().drop(columns="left_out")
-        left_out = by_graph["left_out"].sum().groupby("method").sum()
+        figures = [{"method": each.method, "graph": each.block[0], **each.figures()} for each in self.entries]
+        means = pandas.DataFrame(figures).groupby(["method", "graph"]).mean().groupby("method").mean()
+        trials, planned = Counter[str](), Counter[str]()
+        for each in self.entries:
+            trials[each.method] += len(each.short)
+            planned[each.method] += len(each.search.trials)
         default = Ranking(self._field("default").only(self._private))
         by_default = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
 
@@ -179,7 +186,8 @@ class Arena:
                 **vars(rank),
                 "default_rank": by_default.get(name),
                 **means.loc[name].to_dict(),
-                "left_out": int(left_out[name]),
+                "trials": trials[name],
+                "planned": planned[name],
                 "privacy": self.privacy.get(name, ""),
                 "leaves": "data" if name in self.privacy else _leaves(name.partition("[")[0]),
             }
@@ -242,6 +250,12 @@ def _scores(records: Sequence[Record | None]) -> np.ndarray:
     return np.array([math.nan if each is None or each.score is None else each.score for each in records])
 
 
+def _kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
+    """Return Kendall's τ of the pairs without None; NaN with fewer than three."""
+    known = [pair for pair in pairs if None not in pair]
+    return float(stats.kendalltau(*zip(*known, strict=True)).statistic) if len(known) > 2 else math.nan
+
+
 def _over(finding: Finding) -> dict[str, dict[str, float]]:
     """Method → rival → difference to it, mean over the columns."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -265,11 +279,16 @@ def _leaves(method: str) -> str:
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the gain of each paper's own method over the paper's rival. `printed` and `reproduced` (measured
     under the paper's protocol) are means over the `figures` that have both (`Entry.to_dict` of
-    `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured."""
+    `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured.
+
+    A paper's own method is printed with its name alone or with one word more, as in `NAME 1-hop`. A word
+    with `=` is a setting of a study.
+    """
     found = defaultdict(list)
     for figure in figures:
         # reproduction.json leaves out empty values.
-        gain, own = figure.get("gain", {}), figure["method"].partition(" (")[0] == figure["paper"]
+        gain = figure.get("gain", {})
+        own = re.fullmatch(rf"{re.escape(figure['paper'])}( [^\s=]+)?", figure["method"])
         if own and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     titles = {name: catalog.describe(name).title for name in catalog.methods()}
@@ -277,13 +296,14 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     return [
         {
             "method": paper,
-            "over": titles[rival],
+            "over": over,
+            "figures": len(both),
             "printed": fmean(printed for printed, _ in both),
             "reproduced": fmean(measured for _, measured in both),
-            "tuned": tuned[paper] - tuned[titles[rival]] if {paper, titles[rival]} <= tuned.keys() else None,
+            "tuned": tuned[paper] - tuned[over] if {paper, over} <= tuned.keys() else None,
         }
         for (paper, rival), both in found.items()
-        if rival in titles and titles[rival] != paper
+        if (over := titles.get(rival, rival)) != paper and rival.partition("[")[0] in titles
     ]
 
 

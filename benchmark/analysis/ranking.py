@@ -9,7 +9,7 @@ The American Statistician 2015: percentiles of few items are too narrow). Each i
 itself. Methods are separated by Nemenyi's critical difference (Demšar, JMLR 2006), which is valid for all
 pairs together.
 
-Probability of improvement: Agarwal et al., NeurIPS 2021.
+Probability of improvement: Agarwal et al., NeurIPS 2021. Improvability: as in TabArena, Erickson et al. 2025.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Rank:
     """Graphs on which no method ranks better."""
     gain: Interval
     """Points above LOCAL, the mean over graphs."""
+    improvability: float
+    """Share of the error that the best ranked method of a block avoids, in percent; the mean over graphs."""
     over_local: Interval
     """Probability of improvement over LOCAL."""
     over_fedavg: Interval | None
@@ -144,6 +146,7 @@ class Ranking:
         ranks = self._intervals(_ranks(means), _ranks(resampled), 1, len(self.methods))
         over_local = self._improvement(LOCAL)
         over_fedavg = self._improvement(FEDAVG) if FEDAVG in self.methods else None
+        improvability = (_improvability(means) @ self._over_blocks).mean(axis=1).tolist()
         best = np.isclose(self.by_graph, self.by_graph.min(axis=0))
         found = [
             Rank(
@@ -152,6 +155,7 @@ class Ranking:
                 self._places_left_out[place],
                 int(best[place].sum()),
                 gains[place],
+                improvability[place],
                 over_local[place],
                 None if over_fedavg is None else over_fedavg[place],
                 int(self._missing[place].sum()),
@@ -165,6 +169,19 @@ class Ranking:
         first, second = (self.mean_ranks[self.methods.index(name)] for name in (one, other))
         return self.friedman is not None and abs(first - second) > self.critical_difference
 
+    @property
+    def tied(self) -> list[tuple[str, str]]:
+        """First and last method, by mean rank, of each largest group in which no two are separated."""
+        order = [each.method for each in self.standings]
+        ends = [
+            max(place for place, name in enumerate(order) if not self.separated(first, name))
+            for first in order
+        ]
+        # A group that ends with the one before is a part of it.
+        return [
+            (order[start], order[end]) for start, end in enumerate(ends) if end > max([start, *ends[:start]])
+        ]
+
     @cached_property
     def friedman(self) -> float | None:
         """The p-value of Friedman's test that all methods are alike; None with fewer than three methods or
@@ -173,7 +190,7 @@ class Ranking:
             return None
         return float(stats.friedmanchisquare(*self.by_graph).pvalue)
 
-    @property
+    @cached_property
     def critical_difference(self) -> float:
         """Nemenyi's critical difference of mean ranks, valid for all pairs of methods together."""
         methods, graphs = len(self.methods), len(self.graphs)
@@ -217,6 +234,12 @@ class Ranking:
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Ranks among the methods, 1 for the highest, ties averaged; (…, methods, blocks)."""
     return np.asarray(stats.rankdata(-np.round(scores, DIGITS), axis=-2))
+
+
+def _improvability(scores: np.ndarray) -> np.ndarray:
+    """Error above the best method's in percent of the own error, (methods, blocks); 0 without any error."""
+    errors = 100 - scores
+    return np.asarray(100 * (errors - errors.min(axis=0)) / np.where(errors > 0, errors, 1))
 
 
 def selection_luck(

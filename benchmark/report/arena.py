@@ -77,8 +77,10 @@ def write_arena(
     smaller += request.settings
     figures = results / "reproduction.json"
     printed = json.loads(figures.read_text("utf-8")) if figures.is_file() else ()
-    found = {"smaller": smaller, "trials": request.trials, **arena.to_dict(caps)}
+    found = {"smaller": smaller, "trials": request.trials, "budget": limit, **arena.to_dict(caps)}
     found["gains"] = gains(printed, arena.rows)
+    planned = {cell.method for cell in whole}
+    found["not_planned"] = [title_of(name) for name in registry.names() if name not in planned]
     write_page(results / ARENA_JSON, (json.dumps(found, indent=1) + "\n").encode())
     return [write_arena_page(results, found), results / ARENA_JSON]
 
@@ -111,18 +113,16 @@ def arena_of(results: Path) -> dict[str, Any] | None:
 def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
     """Write `arena.md` from the content of `arena.json`; returns its path."""
     ranked = [row for row in found["ranking"] if not row["privacy"]]
-    blocks, caps = by_block(found), {entry.get("cap") for entry in found["entries"]}
+    blocks = by_block(found)
     return write_template(
         results / "arena.md",
         "arena.md",
         arena=found,
         tables=(ranked, [row for row in found["ranking"] if row["privacy"]]),
-        budget=_limit(caps),
         graphs=sorted({graph_title(entry["dataset"]) for entry in found["entries"]}),
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
-        hours=sum(each["search_seconds"] + each.get("final_seconds", 0) for each in found["entries"]) / 3600,
         by_first_rung=sum(each.get("by_first_rung", False) for each in found["entries"]),
         draws=len(FINAL_SEEDS), first_rung=(results / "notes" / "first-rung.md").is_file(),
     )  # fmt: skip

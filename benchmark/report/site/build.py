@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
-from fedsub.benchmark.report.site.charts import Line, lines, strip
+from fedsub.benchmark.report.site.charts import Line, lines, ranks, strip
 from fedsub.benchmark.report.site.data import (
     TUNED,
     Facts,
@@ -99,14 +99,29 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 
 def _arena(facts: Facts) -> dict[str, Any]:
+    """Return the values for the view of the arena."""
+    found = facts.arena or {}
     places = (("printed", 1), ("reproduced", 2), ("tuned", 3))
     drawn = [
         Line(each["method"], [(place, each[name]) for name, place in places if each[name] is not None])
-        for each in (facts.arena or {}).get("gains", ())
+        for each in found.get("gains", ())
     ]
     titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
     svg = lines(drawn, *titles, "Gains of papers' methods") if drawn else ""
-    return {"arena": facts.arena, "tuned": [*facts.tables.get(TUNED, ())], "table": TUNED, "svg": svg}
+    values = {"arena": found, "tuned": [*facts.tables.get(TUNED, ())], "table": TUNED, "svg": svg}
+    return {**values, "diagram": _diagram(found)}
+
+
+def _diagram(arena: Mapping[str, Any]) -> str:
+    """Return the critical-difference diagram of the ranked methods; empty without Friedman's test."""
+    if arena["friedman_p"] is None:
+        return ""
+    rows = [row for row in arena["ranking"] if not row["privacy"]]
+    place = {row["method"]: number for number, row in enumerate(rows)}
+    ranked = [(method_name(row["method"]), row["rank"][0]) for row in rows]
+    (best, least), (worst, most) = ranked[0], ranked[-1]
+    said = f"Mean ranks of {len(rows)} methods, from {best} ({least:.2f}) to {worst} ({most:.2f})."
+    return ranks(ranked, [(place[first], place[last]) for first, last in arena["tied"]], said)
 
 
 def _clarity(entry: Entry) -> tuple[bool, ...]:

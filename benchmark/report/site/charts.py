@@ -1,4 +1,4 @@
-"""SVG drawings of intervals, Pareto fronts and curves, in the colours of the page."""
+"""SVG drawings of intervals, Pareto fronts, curves and mean ranks, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
         parts.append(mark.format("dot best" if point.is_front else "dot", x(point.x), y(point.y), point.told))
     named = []
     for point in front[-LABELS:]:
-        name = point.name if len(point.name) <= LETTERS else f"{point.name[: LETTERS - 1]}…"
+        name = _clipped(point.name)
         # A name that would leave the drawing is placed left of its point.
         is_left = x(point.x) + 7 + LETTER * len(name) > WIDTH
         place, kind = (x(point.x) - 7, "best end") if is_left else (x(point.x) + 7, "best")
@@ -125,6 +125,44 @@ def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Marku
         )
         named.append((WIDTH - RIGHT + 4.0, y(end), line.name, f"name-{number}"))
     return Markup("").join([*parts, *_names(named), Markup("</svg>")])
+
+
+def ranks(methods: Sequence[tuple[str, float]], groups: Sequence[tuple[int, int]], said: str) -> Markup:
+    """Draw a critical-difference diagram of methods and their mean ranks, the best first: one row each, on
+    a common axis. `groups` have the first and the last row of what is not separated: bars at the right."""
+    left, right, step = LETTER * LETTERS, WIDTH - RIGHT, 15
+    bottom = TOP + step * len(methods)
+    most = max(*(rank for _, rank in methods), 2.0)
+
+    def x(rank: float) -> float:
+        return round(left + (rank - 1) / (most - 1) * (right - left), 1)
+
+    def y(row: int) -> float:
+        return TOP + step * (row + 0.5)
+
+    opening = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">')
+    parts = [opening.format(WIDTH, bottom + BOTTOM, said)]
+    for tick in _ticks(1, most):
+        parts.append(Markup('<path class="grid" d="M{} {}V{}"/>').format(x(tick), TOP, bottom))
+        text = Markup('<text x="{}" y="{}" class="mid">{:g}</text>')
+        parts.append(text.format(x(tick), bottom + 15, tick))
+    title = Markup('<text x="{}" y="{}" class="mid">mean rank</text>')
+    parts.append(title.format((left + right) / 2, bottom + BOTTOM - 4))
+    for row, (name, rank) in enumerate(methods):
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(left, y(row), WIDTH))
+        text = Markup('<text x="{}" y="{}" class="end">{}</text>')
+        parts.append(text.format(left - 5, y(row) + 4, _clipped(name)))
+        mark = Markup('<circle class="dot best" cx="{}" cy="{}" r="4"><title>{}: {:.2f}</title></circle>')
+        parts.append(mark.format(x(rank), y(row), name, rank))
+    gap = (RIGHT - 12) / max(len(groups), 1)
+    for number, (first, last) in enumerate(groups):
+        across = round(right + 10 + gap * number, 1)
+        parts.append(Markup('<path class="range" d="M{} {}V{}"/>').format(across, y(first) - 5, y(last) + 5))
+    return Markup("").join([*parts, Markup("</svg>")])
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
 
 def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:

@@ -29,11 +29,8 @@ def test_ranks_are_averaged_over_the_blocks_of_a_graph_then_over_graphs() -> Non
     ranking = Ranking(TWO_GRAPHS)
     # Block ranks: a (3, 2, 1) and (1.5, 1.5, 3); b (1.5, 1.5, 3).
     np.testing.assert_allclose(ranking.by_graph, [[2.25, 1.5], [1.75, 1.5], [2.0, 3.0]])
-    assert [(each.method, each.rank.value) for each in ranking.standings] == [
-        ("fedavg", 1.625),
-        ("local", 1.875),
-        ("new", 2.5),
-    ]
+    found = {each.method: each.rank.value for each in ranking.standings}
+    assert [*found.items()] == [("fedavg", 1.625), ("local", 1.875), ("new", 2.5)]
 
 
 def test_gain_wins_and_places_by_hand() -> None:
@@ -41,6 +38,10 @@ def test_gain_wins_and_places_by_hand() -> None:
     # Gains over local: a (9 − 2) / 2, b −10.
     assert found["new"].gain.value == pytest.approx((3.5 - 10) / 2)
     assert {name: each.wins for name, each in found.items()} == {"local": 1, "fedavg": 2, "new": 0}
+    # Errors of local: a 29 (best 20) and 40 (best 40); b 50 (best 50).
+    assert found["local"].improvability == pytest.approx(100 * (9 / 29 + 0) / 2 / 2)
+    # Of new: a 20 and 42 (best 40); b 60 (best 50).
+    assert found["new"].improvability == pytest.approx(100 * ((0 + 2 / 42) / 2 + 10 / 60) / 2)
     # Without a: local and fedavg 1.5, new 3; without b: 2.25, 1.75, 2.
     assert found["local"].places == (1, 3)
     assert found["fedavg"].places == (1, 1)
@@ -102,12 +103,8 @@ def test_luck_of_the_selection_by_hand() -> None:
     validation, test = [0.5, 0.9, -math.inf, 0.8], [10.0, 30.0, 99.0, 20.0]
     found = selection_luck(validation, test, np.random.default_rng(0), 20_000)
     # The best trial in a resample of four is trial 1 with probability 1 − (3/4)⁴, then trial 3, then 0.
-    without = [(3 / 4) ** 4, (2 / 4) ** 4, (1 / 4) ** 4]
-    shares = {
-        0.0: 1 - without[0] + without[2],
-        -10.0: without[0] - without[1],
-        -20.0: without[1] - without[2],
-    }
+    no_1, no_3, no_0 = (3 / 4) ** 4, (2 / 4) ** 4, (1 / 4) ** 4
+    shares = {0.0: 1 - no_1 + no_0, -10.0: no_1 - no_3, -20.0: no_3 - no_0}
     assert {*np.unique(found)} == {*shares}
     for change, share in shares.items():
         assert (found == change).mean() == pytest.approx(share, abs=0.02)
@@ -180,5 +177,9 @@ def test_a_better_method_is_told_apart() -> None:
     ranking = Ranking(Field(METHODS, tuple("abcdefghij"), scores))
     assert ranking.separated("new", "fedavg")
     assert not ranking.separated("local", "fedavg")
-    assert ranking.standings[0].method == "new"
-    assert ranking.standings[0].wins == 10
+    assert (ranking.standings[0].method, ranking.standings[0].wins) == ("new", 10)
+    assert [{*each} for each in ranking.tied] == [{"local", "fedavg"}]
+    # Mean ranks 1.2, 2 and 2.8; the critical difference is 1.05.
+    chain = np.array([[[3.0]] * 9 + [[1.0]], [[2.0]] * 10, [[1.0]] * 9 + [[3.0]]])
+    tied = Ranking(Field(METHODS, tuple("abcdefghij"), chain)).tied
+    assert tied == [("local", "fedavg"), ("fedavg", "new")]

@@ -67,9 +67,10 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
     assert rows["central"]["privacy"] == "shares"
     assert rows["fedprox"]["over_local"][0] > rows["ditto"]["over_local"][0] > 0.5
     page = (tmp_path / "arena.md").read_text()
-    for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "FedPer (0% of its draws)"):
+    for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "FedPer (0% of its draws)", "6 of 6 tri"):
         assert said in page
     assert "| FedProx | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
+    assert found["not_planned"] == ["FedOpt"]
     seeds = {int(line.split()[-1]) for line in log.read_text().splitlines()}
     assert seeds == {*FINAL_SEEDS, *SEARCH_SEEDS}
 
@@ -124,28 +125,28 @@ def test_natural_clients_are_blocks_of_their_own() -> None:
 
 
 def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_path: Path) -> None:
-    def figure(method: str, over: str, printed: float, measured: float | None) -> dict[str, Any]:
-        gain = {"over": over, "printed": printed, "measured": measured}
-        return {"paper": "Ditto", "method": method, "gain": gain}
-
-    rows = [
-        figure("Ditto", "fedavg", 4.0, 2.0),
-        figure("Ditto (deep)", "fedavg", 2.0, 1.0),
-        figure("Ditto", "fedavg", 9.0, None),
-        figure("Ditto", "fedpub", 7.0, 5.0),
-        figure("FedAvg", "local", 8.0, 8.0),
-        {"paper": "Ditto", "method": "Ditto", "gain": None},
+    gains = [
+        ("Ditto", "fedavg", 4.0, 2.0),
+        ("Ditto 1-hop", "fedavg", 2.0, 1.0),
+        ("Ditto step=1", "fedavg", 9.0, 9.0),
+        ("Ditto", "fedavg", 9.0, None),
+        ("Ditto", "fedgcn[hops=0]", 7.0, 5.0),
+        ("FedAvg", "local", 8.0, 8.0),
     ]
+    rows: list[dict[str, Any]] = [{"paper": "Ditto", "method": "Ditto", "gain": None}]
+    for method, *gain in gains:
+        named = dict(zip(("over", "printed", "measured"), gain, strict=True))
+        rows.append({"paper": "Ditto", "method": method, "gain": named})
     write_list(tmp_path / "reproduction.json", rows)
     found = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "ditto")["gains"]
     of = {each["over"]: (each["printed"], each["reproduced"], each["tuned"]) for each in found}
-    assert of.keys() == {"FedAvg", "FED-PUB"}
+    assert of.keys() == {"FedAvg", "fedgcn[hops=0]"}
     assert of["FedAvg"] == pytest.approx((3.0, 1.5, 1.0))
-    # FED-PUB was not run.
-    assert of["FED-PUB"] == (7.0, 5.0, None)
+    # This variant was not run.
+    assert of["fedgcn[hops=0]"] == (7.0, 5.0, None)
     page = (tmp_path / "arena.md").read_text()
-    assert "| Ditto | FedAvg | +3.00 | +1.50 | +1.00 |" in page
-    assert "| Ditto | FED-PUB | +7.00 | +5.00 | – |" in page
+    assert "| Ditto | FedAvg | 2 | +3.00 | +1.50 | +1.00 |" in page
+    assert "| Ditto | FedGCN (hops=0) | 1 | +7.00 | +5.00 | – |" in page
 
 
 @pytest.mark.usefixtures("data_directory")
@@ -160,9 +161,9 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     assert {column["dataset"] for column in models["columns"]} == {*graphs}
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
     assert (across["verdict"], [*across["over"]]) == ("holds", ["fedgcn", "fedlap+"])
-    said = "in 2 comparisons, on average: FedGCN +2.00 from Local, +2.00 from FedAvg; "
-    said += "FedLap+ +2.00 from Local, +2.00 from FedAvg"
-    assert f"**Holds** ({said})" in (tmp_path / "arena.md").read_text()
+    said = "In 2 comparisons, on average: FedGCN +2.00 from Local, +2.00 from FedAvg; "
+    said += "FedLap+ +2.00 from Local, +2.00 from FedAvg."
+    assert f"**Holds:** {across['says']} {said}" in (tmp_path / "arena.md").read_text()
 
 
 def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_path: Path) -> None:

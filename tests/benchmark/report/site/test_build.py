@@ -65,22 +65,20 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     final = [make_cell(protocol="trials", method="fedsgd", label="fedsgd", seed=seed) for seed in range(2)]
     for cell in (make_cell(protocol="quick"), *final):
         Records(tmp_path).append(make_record(cell, 80.0 + 4 * cell.seed))
-    row = {
-        "method": "fedsgd",
-        "rank": [1.5, 1.0, 2.25],
-        "gain": [2.0, None, None],
-        "places": [1, 3],
-        "wins": 2,
-    }
+    row: dict[str, Any] = {"method": "fedsgd", "rank": [1.5, 1.0, 2.25], "gain": [2.0, None, None]}
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
-    row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": ""}
+    row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": "", "wins": 2, "as_local": 7, "trials": 12}
+    row |= {"planned": 20, "improvability": 3.21, "places": [1, 3]}
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
     # The last record has been removed since.
     entry["records"] = [*(cell.key for cell in final), "0123456789ab-2"]
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
-    arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
+    arena: dict[str, Any] = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "hours": 2.0}
+    arena |= {"trials_run": 12, "trials_planned": 20, "complete": 0, "kendall_trials": -0.5}
+    arena |= {"gains": [{**gain, "figures": 44}], "not_planned": ["FedOpt"], "tied": [["fedsgd"] * 2]}
+    arena |= {"friedman_p": 0.01, "budget": "a cap", "critical_difference": 1.25}
     gone = {**entry, "dataset": "citeseer", "records": ["0123456789ab-2"]}
     arena["entries"] = [behind, entry, gone]
     arena["advice"] = [{"says": "Tune first.", "verdict": "holds"}]
@@ -88,11 +86,11 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
         index = write_report(tmp_path)[-1].read_text("utf-8")
         shown = (tmp_path / "site" / "data" / "arena.js").read_text("utf-8")
-        assert "FED-PUB: 2.6 at the end" in shown
-        assert "Tune first." in shown
-        assert "1.00 to 2.25" in shown
-        assert "1–3" in shown
-        assert "Cora, METIS, 5 clients" in shown
+        said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", "FedOpt."]
+        said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", ">7<", ">12 of 20<", ">3.2<"]
+        said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "2.0 core-hours", ">44<"]
+        said += ["difference, 1.25", "<title>FL GNN: 1.50</title>", "M334.0 22.5V32.5"]
+        assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
         (tuned,) = (html for _, html in _pages(tmp_path, "leaderboard.cora.metis.5.tuned").values())
         assert 'class="rank"' in tuned
