@@ -54,7 +54,7 @@ def value_of(record: Record, metric: str) -> float | None:
     name, at, span = metric.partition(AT_CLIENTS)
     if at:
         first, last = (int(part) for part in span.split("-", 1))
-        scores = record.result.by_client.get("test", []) if name == _kept(record) else []
+        scores = record.result.by_client.get("test", []) if name == kept_score(record) else []
         chosen = [score for score in scores[first : last + 1] if score is not None]
         return statistics.fmean(chosen) if chosen else None
     name, at, number = metric.partition(AT_ROUND)
@@ -65,7 +65,7 @@ def value_of(record: Record, metric: str) -> float | None:
     if (by_round := record.result.by_round.get(name)) is not None:
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
-    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
+    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == kept_score(record) else None
 
 
 def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
@@ -85,8 +85,8 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
     }
 
 
-def _kept(record: Record) -> str:
-    """The score whose curve and clients' test scores a record keeps."""
+def kept_score(record: Record) -> str:
+    """Return the score whose curve and clients' test scores a record keeps."""
     return record.cell.selects_by or catalog.part("task", record.cell.task.name).score
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from fedsub.benchmark.analysis.arena import by_block, tuned_rows
+from fedsub.benchmark.analysis.clients import AlongEdges, along_edges
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors
@@ -28,6 +29,8 @@ from fedsub.datasets.options import Spec
 
 TUNED = "tuned"
 """Name of the arena's blocks in place of a table."""
+NATURAL = "natural"
+"""The table of clients that a graph itself names."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,11 @@ class Facts:
         ]
         ordered = sorted(found, key=lambda item: (item[1] != EVERY, -item[2]))
         return [(block, table) for block, table, _ in ordered]
+
+    @cached_property
+    def edges(self) -> AlongEdges:
+        """Gains over Local by the share of edges between clients, on the blocks of EVERY and NATURAL."""
+        return along_edges({**self.tables.get(EVERY, {}), **self.tables.get(NATURAL, {})})
 
     @cached_property
     def first(self) -> tuple[Block, str] | None:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.ranking import front
+from fedsub.benchmark.analysis.clients import by_name
+from fedsub.benchmark.analysis.metrics import kept_score
+from fedsub.benchmark.analysis.paired import Comparison
+from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL, front
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
-from fedsub.benchmark.report.site.charts import Point, scatter
-from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, choices, named, slug
+from fedsub.benchmark.analysis.summary import EVERY
+from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter
+from fedsub.benchmark.report.site.data import (
+    NATURAL,
+    TUNED,
+    Facts,
+    Page,
+    block_address,
+    choices,
+    method_name,
+    named,
+    slug,
+)
 from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title
 from fedsub.benchmark.spec.cell import Block
+from fedsub.datasets.options import Spec
 
 _TITLES = ("any", "only models leave a client", "at most 10 MB", "at most 100 MB", "at most 1,000 MB")
 BUDGET_TITLES = dict(zip(BUDGETS, _TITLES, strict=True))
 STEPS = (1, 3, 6, 12)
 """Points of gain or loss at which the colour of a map changes."""
+CLIENTS = 12
+"""Largest number of named clients in a table."""
 
 
 def pages(facts: Facts) -> Iterator[Page]:
@@ -29,20 +46,44 @@ def pages(facts: Facts) -> Iterator[Page]:
         yield Page(values["cost"], f"Cost: {title}", "cost.html", values)
     for table, blocks in facts.tables.items():
         if address := _map_address(facts, table):
-            columns = [
-                (graph_title(graph), f"{scheme_title(scheme)}, {clients}")
-                for graph, scheme, clients in blocks
-            ]
-            ranked = {each.row.method for listed in blocks.values() for each in listed if each.is_ranked}
+            gains, ranked = gains_of([*blocks.values()]), _ranked(blocks)
             values = {
                 "about": facts.titles[table],
                 "first": block_address("leaderboard", next(iter(blocks)), table),
-                "gains": gains_of([*blocks.values()]),
-                "columns": columns,
+                "gains": gains,
+                "along": _along([*blocks], {name: gains[name] for name in gains if name in ranked}),
+                "columns": [_column(block) for block in blocks],
                 "ranked": ranked,
                 "step": _step,
+                "taus": {},
+                "edges": table in (EVERY, NATURAL) and bool(facts.edges.gains),
             }
             yield Page(address, f"Difference from Local: {facts.titles[table]}", "map.html", values)
+    if facts.edges.gains:
+        values = {
+            "gains": facts.edges.gains,
+            "taus": facts.edges.taus,
+            "along": {},
+            "columns": [
+                (graph, f"{clients} · {100 * share:.1f} % of edges between clients")
+                for block, share in facts.edges.shares.items()
+                for graph, clients in [_column(block)]
+            ],
+            "ranked": _ranked(facts.tables.get(EVERY, {})) | _ranked(facts.tables.get(NATURAL, {})),
+            "step": _step,
+        }
+        yield Page("edges", "Gain and edges between clients", "map.html", values)
+
+
+def _column(block: Block) -> tuple[str, str]:
+    """Return the two lines over a block's column."""
+    graph, scheme, clients = block
+    return graph_title(graph), f"{scheme_title(scheme)}, {clients}"
+
+
+def _ranked(blocks: Mapping[Block, Sequence[Contender]]) -> set[str]:
+    """Return the methods that have a rank on some block."""
+    return {each.row.method for listed in blocks.values() for each in listed if each.is_ranked}
 
 
 def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") -> dict[str, Any]:
@@ -62,10 +103,30 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
         "budgets": BUDGET_TITLES,
         "score": heading_of(listed[0].metric),
         "few": sum(len(each.score.by_seed) <= 3 for each in listed),
-        "rows": named(listed),
+        "rows": (rows := named(listed)),
+        "clients": _clients(rows),
         "reach": min(max(gains, default=1.0), 15.0),
         "entry_of": facts.entry_of,
         "verifiers_of": facts.verifiers_of,
+    }
+
+
+def _clients(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
+    """Return the scores by client of the best ranked method, FedAvg and Local; empty without names of
+    clients."""
+    best = next((each for _, each in rows if each.is_ranked), None)
+    shown = [(name, each) for name, each in rows if each is best or each.row.method in (FEDAVG, LOCAL)]
+    scores = {name: found for name, each in shown if (found := by_name(each.row))}
+    names = [*dict.fromkeys(client for found in scores.values() for client in found)]
+    if not names:
+        return {}
+    # It may be another score than the leaderboard's.
+    heading = heading_of(kept_score(rows[0][1].row.records[0]))
+    return {
+        "score": heading,
+        "scores": scores,
+        "names": names[:CLIENTS],
+        "left_out": len(names[CLIENTS:]),
     }
 
 
@@ -73,6 +134,37 @@ def _map_address(facts: Facts, table: str) -> str:
     """Return the address of a table's map; empty for a single block or without gains over Local."""
     blocks = facts.tables[table].values()
     return f"map/{slug(table)}" if len(blocks) > 1 and gains_of([*blocks]) else ""
+
+
+def _along(blocks: Sequence[Block], gains: Mapping[str, Sequence[Comparison | None]]) -> dict[str, Any]:
+    """Return a drawing of the first gains along the option in which the graphs differ; empty without one."""
+    option, values = _option(blocks)
+    if not option:
+        return {}
+    drawn = []
+    for method, cells in [*gains.items()][:LABELS]:
+        known = zip(values, cells, strict=True)
+        points = sorted((value, cell.difference) for value, cell in known if cell is not None)
+        drawn.append(Line(method_name(method), points))
+    ends = ", ".join(f"{line.name} {line.points[-1][1]:+.1f}" for line in drawn)
+    told = f"Gain over Local along {option}. At the end: {ends}."
+    svg = lines(drawn, option.replace("_", " "), "gain over Local, points", told)
+    return {"option": option, "svg": svg, "methods": len(drawn)}
+
+
+def _option(blocks: Sequence[Block]) -> tuple[str, list[float]]:
+    """Return the option of the graph in which alone the blocks differ, and its numbers; empty without one."""
+    graphs = [Spec(block[0]) for block in blocks]
+    names = {name for graph in graphs for name in graph.written}
+    varied = [name for name in sorted(names) if len({graph.written.get(name) for graph in graphs}) > 1]
+    alike = len({(graph.name, *block[1:]) for graph, block in zip(graphs, blocks, strict=True)}) == 1
+    if not alike or len(varied) != 1:
+        return "", []
+    values = [graph.options.get(varied[0]) for graph in graphs]
+    numbers = [float(value) for value in values if isinstance(value, (int, float))]
+    # The axis of a drawing begins at 0.
+    fits = len(numbers) == len(values) and min(numbers) >= 0
+    return (varied[0], numbers) if fits else ("", [])
 
 
 def span(ranks: tuple[int, int]) -> str:

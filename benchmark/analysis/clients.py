@@ -1,0 +1,68 @@
+"""Scores of named clients, and gains over Local by the share of edges between clients."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from fedsub.benchmark.analysis.paired import Comparison
+from fedsub.benchmark.analysis.scores import Row, clients_of
+from fedsub.benchmark.analysis.standing import Contender, gains_of, models_only
+from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
+from fedsub.datasets.options import Spec
+
+
+def by_name(row: Row) -> dict[str, float]:
+    """Return client → its test score in percent (`kept_score`), mean over its seeds; empty
+    if the records name no clients."""
+    found: dict[str, list[float]] = {}
+    for record in row.records:
+        names = record.extras.get("client_names", ())
+        # Older records have names but no scores of clients.
+        for name, score in zip(names, record.result.by_client.get("test", ()), strict=False):
+            if score is not None:
+                found.setdefault(name, []).append(score)
+    return {name: statistics.fmean(scores) for name, scores in found.items()}
+
+
+@dataclass(frozen=True)
+class AlongEdges:
+    """Gains over Local on blocks with different shares of edges between clients."""
+
+    shares: Mapping[Block, float]
+    """Block → share of the graph's edges that no client holds, smallest first."""
+    gains: Mapping[str, Sequence[Comparison | None]]
+    """Method → its gain on each block, None if it was not run; the largest tau first."""
+    taus: Mapping[str, float | None]
+    """Method → Kendall's tau-b of share and gain; None with fewer than three blocks or without variation."""
+
+
+def along_edges(blocks: Mapping[Block, Sequence[Contender]]) -> AlongEdges:
+    """Order the gains of the methods that exchange more than models by the share of edges between clients.
+    Blocks whose records lack the share are left out."""
+    known = clients_of(each.row for listed in blocks.values() for each in listed)
+    shares = {
+        block: 1 - known[block]["intra_share"] for block in blocks if "intra_share" in known.get(block, {})
+    }
+    shares = dict(sorted(shares.items(), key=lambda item: item[1]))
+    gains = {
+        method: found
+        for method, found in gains_of([blocks[block] for block in shares]).items()
+        if (name := Spec(method).name) in catalog.methods()
+        and not models_only(catalog.describe(name).exchanges)
+    }
+    taus = {method: _tau([*shares.values()], found) for method, found in gains.items()}
+    known_taus = {method: tau for method, tau in taus.items() if tau is not None}
+    order = sorted(gains, key=lambda method: -known_taus.get(method, -math.inf))
+    return AlongEdges(shares, {method: gains[method] for method in order}, taus)
+
+
+def _tau(shares: Sequence[float], gains: Sequence[Comparison | None]) -> float | None:
+    pairs = [(share, gain.difference) for share, gain in zip(shares, gains, strict=True) if gain is not None]
+    tau = float(stats.kendalltau(*zip(*pairs, strict=True)).statistic) if len(pairs) > 2 else math.nan
+    return None if math.isnan(tau) else tau
