@@ -3,7 +3,6 @@ terminal shows too."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -213,18 +212,21 @@ def markdown(
 
 
 def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return score → rows to show: the printed scores of a row's block; in a block without any, the score
-    that selects the row's round and the further ones that the protocol lists."""
+    """Return score → rows to show: the table's printed scores. In a table without any, and in a block without
+    any whose rounds another score selects: that score, and the further ones that the protocol lists."""
     held = metrics_of(protocol, rows)
-    printed: dict[Block, set[str]] = defaultdict(set)
-    for row in rows:
-        printed[row.block] |= {name for name, score in row.scores.items() if score.published is not None}
+    scores = [(row.block, name, score.published) for row in rows for name, score in row.scores.items()]
+    printed = {name for _, name, figure in scores if figure is not None}
+    blocks = {block for block, _, figure in scores if figure is not None}
     found: dict[str, list[Row]] = {metric: [] for metric in held}
     for row in rows:
         own = [metric for metric in held if metric in row.scores]
-        main = row.cell.selects_by if row.cell.selects_by in own else next(iter(own), "")
+        by = row.cell.selects_by
+        listed = {by if by in own else next(iter(own), ""), *protocol.metrics[1:]}
+        if printed and (row.block in blocks or not by or by in printed):
+            listed = printed
         for metric in own:
-            if metric in (printed[row.block] or (main, *protocol.metrics[1:])):
+            if metric in listed:
                 found[metric].append(row)
     return {metric: listed for metric, listed in found.items() if listed}
 
