@@ -18,8 +18,8 @@ from fedsub.datasets.options import Spec
 
 
 def by_name(row: Row) -> dict[str, float]:
-    """Return client → its test score in percent (`kept_score`), mean over its seeds; empty
-    if the records name no clients."""
+    """Return client → its test score in percent (`kept_score`), mean over its seeds; empty if the
+    records name no clients."""
     found: dict[str, list[float]] = {}
     for record in row.records:
         names = record.extras.get("client_names", ())

@@ -124,8 +124,7 @@ def test_archive_by_path(folder: Path):
 def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", label=np.zeros(2, dtype=int), feat=np.eye(2))
     with pytest.raises(
-        UserError,
-        match=r"mine.npz \(the array 'edge_src' is missing\): .* the arrays edge_src",
+        UserError, match=r"mine.npz \(the array 'edge_src' is missing\): .* the arrays edge_src"
     ):
         registry.load(str(tmp_path / "mine.npz"))
 

@@ -93,8 +93,7 @@ def test_writers_at_once_lose_and_double_nothing(
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["append", "take out", "read", "spoil", "pack", "kill"]),
-            st.integers(0, 3),
+            st.sampled_from(["append", "take out", "read", "spoil", "pack", "kill"]), st.integers(0, 3)
         ),
         max_size=15,
     )

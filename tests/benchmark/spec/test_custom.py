@@ -215,14 +215,7 @@ def test_an_override_finds_a_method_by_its_name_and_by_its_path(
     assert load_protocol("table.toml").settings_for(**place, method="mine")["rounds"] == 7
 
 
-@pytest.mark.parametrize(
-    "when",
-    [
-        'method = ["mien"]',
-        'dataset = ["coar"]',
-        'method = ["./other.py"]',
-    ],
-)
+@pytest.mark.parametrize("when", ['method = ["mien"]', 'dataset = ["coar"]', 'method = ["./other.py"]'])
 def test_an_override_that_matches_nothing_is_refused(
     when: str, write: Callable[[str], tuple[str, ...]]
 ) -> None:

@@ -159,10 +159,7 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
         ({"grid": {**GRID, "clients": []}}, "'clients' must list at least one value"),
         ({"published": [{"method": {"fedavg": {"clients": "5"}}}]}, "fedavg. lacks method"),
         ({"override": [{"when": {"backbone": "sgc"}, "grid": {"clients": 7}}]}, "cannot change clients so"),
-        (
-            {"override": [{"when": {"method": "local"}, "grid": {"method": "central"}}]},
-            "change method so",
-        ),
+        ({"override": [{"when": {"method": "local"}, "grid": {"method": "central"}}]}, "change method so"),
         ({"override": [{"grid": {"dataset": "cora"}}]}, "cannot change dataset so"),
         ({"published": [{"runs": 0}]}, "'runs' must be at least 1, not 0"),
     ],

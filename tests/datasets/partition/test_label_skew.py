@@ -52,10 +52,7 @@ def test_a_client_without_edges_is_given_one_and_no_other_is(scheme, case, seed)
 
 @pytest.mark.parametrize(
     ("edges", "says"),
-    [
-        (np.array([0, 1]), "give two rows"),
-        (np.array([[0], [9]]), "does not join two of the nodes 0…3"),
-    ],
+    [(np.array([0, 1]), "give two rows"), (np.array([[0], [9]]), "does not join two of the nodes 0…3")],
 )
 def test_edges_that_a_scheme_adds_must_be_edges(edges, says):
     with pytest.raises(UserError, match=says):

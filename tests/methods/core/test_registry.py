@@ -71,11 +71,7 @@ def test_every_method_says_whether_it_breaks_privacy(
         ({"shift": torch.zeros(3, 2)}, [], "mine's parameter shift would never be trained"),
         ({"shift": torch.zeros(2, requires_grad=True)}, [], r"mine's parameter shift has the shape \(2,\)"),
         ({"shift": torch.zeros((), requires_grad=True)}, [], r"mine's parameter shift has the shape \(\)"),
-        (
-            {},
-            ["head"],
-            "unknown parameter 'head' .* of mine: did you mean head.bias, head.weight",
-        ),
+        ({}, ["head"], "unknown parameter 'head' .* of mine: did you mean head.bias, head.weight"),
     ],
 )
 def test_parameters_that_do_not_fit_the_clients_are_refused(

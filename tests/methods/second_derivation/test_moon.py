@@ -57,13 +57,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
     """Every round's models, the bytes and the last prediction are the stacked method's."""
     options, on_all = {"mu": STRENGTH, "temperature": TEMPERATURE, **options}, options["nodes"] == "all"
     pair = Pair(
-        divided(COMMUNITY, CLIENTS),
-        "moon",
-        options,
-        backbone,
-        local_epochs=2,
-        weight_decay=DECAY,
-        **schedule,
+        divided(COMMUNITY, CLIENTS), "moon", options, backbone, local_epochs=2, weight_decay=DECAY, **schedule
     )
     last: dict[int, Parameters] = {}
     start = copied(pair.models[0])

@@ -10,14 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fedsub.benchmark.analysis.public_code import (
-    CODES,
-    AuthorsRuns,
-    PublicCode,
-    Run,
-    compare,
-    load,
-)
+from fedsub.benchmark.analysis.public_code import CODES, AuthorsRuns, PublicCode, Run, compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
