@@ -96,7 +96,7 @@ def test_the_table_has_no_other_method() -> None:
         ("local", "nothing"),
         ("fedavg", "model 33,560 B a round"),
         ("fedproto", "prototypes 272 B a round"),
-        ("fedpub", "model 33,560 B, embedding 64 B a round; 1,056,432 B once"),
+        ("fedpub", "model 33,560 B, embedding 64 B a round; 1,056,432 B once, both ways"),
         ("central", "all data, once (not counted)"),
     ],
 )
