@@ -136,10 +136,12 @@ class FedGCN(FederatedMethod):
         halo = len(extended.node) - self.federation.nodes
         features = options.sent == "features"
         rows = extended.shared_nodes if features else extended.uploaded_rows
-        self.channel.once(unformed(halo if features else len(extended.node), width))
-        self.channel.once(unformed(rows, width), unformed(rows, dtype=torch.int32))
+        sent, nodes = unformed(rows, width), unformed(rows, dtype=torch.int32)
+        self.channel.once_down(rows=unformed(halo if features else len(extended.node), width))
+        self.channel.once_up(**{options.sent: sent}, nodes=nodes)
         if options.degrees == "global" or (options.normalisation == "symmetric" and not features):
-            self.channel.once(unformed(held), unformed(halo))
+            self.channel.once_up(degrees=unformed(held))
+            self.channel.once_down(degrees=unformed(halo))
 
 
 class Extended:

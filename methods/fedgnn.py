@@ -107,12 +107,15 @@ class FedGNN(FedAvg):
         """
         federation, features = self.federation, self.federation.features
         if self.by_neighbourhood:
-            self.channel.once(unformed(2, federation.graph.num_edges() // 2, dtype=torch.int64))
-            self.channel.once(select_features(features, np.unique(augmentation.node)))
+            edges = unformed(2, federation.graph.num_edges() // 2, dtype=torch.int64)
+            added = select_features(features, np.unique(augmentation.node))
+            self.channel.once_up(edges=edges, features=added)
         else:
-            self.channel.once(features)
-        self.channel.once(select_features(features, augmentation.node))
-        self.channel.once(unformed(2, len(augmentation.local), dtype=torch.int64))
+            self.channel.once_up(features=features)
+        received = select_features(features, augmentation.node)
+        self.channel.once_down(
+            features=received, edges=unformed(2, len(augmentation.local), dtype=torch.int64)
+        )
 
 
 CHUNK_ENTRIES = 2**24

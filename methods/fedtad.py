@@ -134,7 +134,7 @@ class FedTAD(FederatedMethod):
         if options.nodes < classes:
             raise UserError(f"fedtad's nodes={options.nodes} is below the number of classes, {classes}")
         self.found = class_reliability(self.federation, classes, options.reliability).to(self.device)
-        self.channel.once(self.found)
+        self.channel.once_up(reliability=self.found)
         self.reliability = shares(self.found, options.shared_over)
         self.labels = balanced_labels(options.nodes, classes).to(self.device)
         self.server = _leaves(self.received)

@@ -218,16 +218,18 @@ def _facts(name: str, method: Any) -> Method:
 
 
 @cache
-def _messages() -> dict[str, dict[str, int]]:
+def _messages() -> dict[str, dict[str, Any]]:
     return tomllib.loads(MESSAGES.read_text("utf-8"))
 
 
-def _in_words(sent: Mapping[str, int]) -> str:
+def _in_words(sent: Mapping[str, Any]) -> str:
     """Names and sizes of messages, the largest first."""
-    rounds = sorted(((size, name) for name, size in sent.items() if name != "once"), reverse=True)
-    parts = [", ".join(f"{name} {size:,} B" for size, name in rounds) + " a round"] if rounds else []
-    if "once" in sent:
-        parts.append(f"{sent['once']:,} B once, both ways")
+    rounds = {name: size for name, size in sent.items() if name != "once"}
+    parts = []
+    for sizes, when in ((rounds, "a round"), (sent.get("once", {}), "once")):
+        largest = sorted(sizes.items(), key=lambda each: -each[1])
+        listed = ", ".join(f"{name.replace('_', ' ')} {size:,} B" for name, size in largest)
+        parts += [f"{listed} {when}"] if listed else []
     return "; ".join(parts) or "nothing"
 
 

@@ -8,7 +8,7 @@ shorter. If it has fewer axes, whole rows of X are sent or left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,25 +108,27 @@ class Channel:
         self.bytes_down += self._size(message, self.receiving if who is None else who, FLOAT)
         return message
 
-    def rows_up(self, *rows: Tensor) -> None:
-        """Count rows that clients send to the server or to each other in this round, at their full size.
+    def rows_up(self, **rows: Tensor | Sequence[Tensor]) -> None:
+        """Count rows that clients send to the server or to each other in this round, at their full size, by
+        the name of what they hold.
 
         Raises UserError where updates must be private.
         """
         self.refuse(self.private and bool(rows))
-        self.bytes_up += size_of(*rows)
+        self.bytes_up += _sum(rows)
 
-    def rows_down(self, *rows: Tensor) -> None:
+    def rows_down(self, **rows: Tensor | Sequence[Tensor]) -> None:
         """Count rows that the server sends to clients in this round, at their full size."""
-        self.bytes_down += size_of(*rows)
+        self.bytes_down += _sum(rows)
 
-    def once(self, *tensors: Tensor) -> None:
-        """Count tensors that all clients exchange before or after training, at their full size.
-
-        Raises UserError where updates must be private.
-        """
+    def once_up(self, **tensors: Tensor | Sequence[Tensor]) -> None:
+        """Count what clients send before or after training, as `rows_up`."""
         self.refuse(self.private and bool(tensors))
-        self.bytes_once += size_of(*tensors)
+        self.bytes_once += _sum(tensors)
+
+    def once_down(self, **tensors: Tensor | Sequence[Tensor]) -> None:
+        """Count what clients receive before or after training, as `rows_down`."""
+        self.bytes_once += _sum(tensors)
 
     def count(self, mask: Tensor) -> Tensor:
         """Number of entries that each client keeps of a mask, (K, …) → (K,); cached for each mask."""
@@ -174,6 +176,10 @@ def size_of(*tensors: Tensor) -> int:
         else each.numel() * each.element_size()
         for each in tensors
     )
+
+
+def _sum(named: Mapping[str, Tensor | Sequence[Tensor]]) -> int:
+    return sum(size_of(*([each] if isinstance(each, Tensor) else each)) for each in named.values())
 
 
 def unformed(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -173,7 +173,7 @@ class FedCog(ServedMethod):
         result = mixed_hops(self.kind, features, step, self.hops, self.options.restart)
         self.extras["propagation_seconds"] = time.perf_counter() - start
         forms = step.sent.forms()
-        self.channel.once(*forms[self.options.wire])
+        self.channel.once_up(sums=forms[self.options.wire])
         self.extras["propagation_mb"] = self.channel.bytes_once / MEBI
         self.extras |= {f"propagation_mb_{form}": size_of(*sent) / MEBI for form, sent in forms.items()}
         if self.options.timing:
@@ -231,7 +231,7 @@ class FedCog(ServedMethod):
             self.last_values[self.layer] = values.detach()
             self.layer += 1
         self.travelled += 2 * size_of(sent)
-        self.channel.rows_up(sent, sent)
+        self.channel.rows_up(hidden=sent, gradients=sent)
         return values
 
     def finish(self) -> None:

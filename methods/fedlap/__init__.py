@@ -162,11 +162,11 @@ class FedLap(FedSGD):
 
     def send(self) -> Message:
         """Gradients of the networks; those of the learned rows that clients need are only counted."""
-        self.channel.rows_up(self._rows())
+        self.channel.rows_up(node_gradients=self._rows())
         return {name: value for name, value in super().send().items() if name != f"{GRADIENT}.{LEARNED}"}
 
     def aggregate(self, sent: Message) -> Message:
-        self.channel.rows_down(self._rows())
+        self.channel.rows_down(node_features=self._rows())
         return {name: value for name, value in super().aggregate(sent).items() if name != LEARNED}
 
     def _rows(self) -> Tensor:
@@ -218,7 +218,9 @@ class FedLapPlus(FedLap):
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values at N(V_k), and computes j inner products and a length.
         products = 2 * self.federation.clients * (steps - 1) * (steps + 2) // 2
-        self.channel.once(unformed((steps - 1) * int(self.neighbours.sum()) + products))
+        self.channel.once_up(
+            vectors=unformed((steps - 1) * int(self.neighbours.sum())), products=unformed(products)
+        )
 
     def node_features(self) -> Tensor:
         """relu(U W), (n, d_s)."""

@@ -88,14 +88,14 @@ class FedPub(FederatedMethod):
         shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
         self.label_similarity = label_similarity(shares).to(self.device)
         if self.options.similarity == "label":
-            self.channel.once(shares.float())
+            self.channel.once_up(class_shares=shares.float())
         if self.options.similarity == "function" and self.options.proxy != "feature":
             generator = np.random.default_rng(self.setting.seed)
             proxy = make_proxy(self.options.proxy, federation.width, generator)
             self.embedding = FunctionalEmbedding(
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
-            self.channel.once(*(each for each in proxy.sent() for _ in range(federation.clients)))
+            self.channel.once_down(proxy=[*proxy.sent()] * federation.clients)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start except for the classifier's, with masks of ones."""

@@ -197,8 +197,9 @@ class FedSageTrue(Mended):
         federation = self.federation
         node, stand_in, source = missing_neighbours(federation)
         mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
-        # Sent twice: from the owner to the server, and to the client.
-        self.channel.once(*[select_features(federation.features, source.numpy())] * 2)
+        neighbours = select_features(federation.features, source.numpy())
+        self.channel.once_up(features=neighbours)
+        self.channel.once_down(features=neighbours)
         self.extras["stand_ins"] = float(len(source))
         rows = mended.rows(source)
         return prepare(

@@ -143,7 +143,9 @@ class GeneratorTraining:
         """
         features = generated.features.detach()
         client = self.client[generated.owner] + self.chosen.start
-        self.method.channel.once(*[features] * (2 * others.clients))
+        channel, rivals = self.method.channel, others.clients - 1
+        channel.once_up(generated=features, gradients=[features] * rivals)
+        channel.once_down(generated=[features] * rivals, gradients=features)
         share = self.share[generated.owner] / features.shape[1]
         return others.gradient(features, client) * share.unsqueeze(1)
 

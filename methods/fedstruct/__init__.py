@@ -116,7 +116,7 @@ class FedStruct(FedSGD):
         self.architecture = self._network(self.options.feature_hidden)
         super().build()
         self.traffic = Traffic.of(self, torch.ones(self.federation.clients, dtype=torch.bool))
-        self.channel.once(*self.traffic.once)
+        self.channel.once_up(**self.traffic.once)
 
     def _network(self, hidden: str) -> Architecture:
         """Architecture of f or g with the `hidden` widths and the setting's dropout."""
@@ -231,13 +231,13 @@ class FedStruct(FedSGD):
         """Return the gradients, and count what else the version sends up in every epoch."""
         if not self.channel.everyone:
             self.traffic = Traffic.of(self, self.working.cpu())
-        self.channel.rows_up(*self.traffic.up)
+        self.channel.rows_up(**self.traffic.up)
         return super().send()
 
     def aggregate(self, sent: Message) -> Message:
         """Return the parameters after the server's step, and count what else the version sends down.
         Hop2Vec's S is only sent whole in version b without `private`."""
-        self.channel.rows_down(*self.traffic.down)
+        self.channel.rows_down(**self.traffic.down)
         answer = super().aggregate(sent)
         whole = self.options.version == "b" and not self.options.private
         return {name: value for name, value in answer.items() if whole or name != "hop2vec"}

@@ -9,6 +9,7 @@ is propagated for lack of memory, bytes are counted as algorithm 3 would send th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,21 +27,22 @@ MEGA = 10**6
 
 @dataclass(frozen=True)
 class Traffic:
-    """Data sent by all clients together: per epoch up and down, and once."""
+    """Data of all clients together by name: sent and received per epoch, and sent once."""
 
-    up: tuple[Tensor, ...]
-    down: tuple[Tensor, ...]
-    once: tuple[Tensor, ...]
+    up: Mapping[str, Tensor]
+    down: Mapping[str, Tensor]
+    once: Mapping[str, Tensor | Sequence[Tensor]]
 
     @classmethod
     def of(cls, method: FedStruct, present: Tensor) -> Traffic:
         """Traffic of a built method: per epoch of the clients `present`, (K,) bool; once of all clients."""
         if method.options.version == "a":
-            return cls((), (_jacobians(method, present),), ())
+            return cls({}, {"jacobians": _jacobians(method, present)}, {})
         acquired = unformed(method.acquired, dtype=torch.uint8)
         if method.options.private:
             return _private(method, acquired, present)
-        return cls((), (), (acquired, *[method.features] * (method.federation.clients - 1)))
+        structure = [method.features] * (method.federation.clients - 1)
+        return cls({}, {}, {"powers": acquired, "structure": structure})
 
 
 def _structure_size(method: FedStruct) -> int:
@@ -83,11 +85,12 @@ def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
     total, width = int(labelled[present].sum()), method.task.width
     sums, learned = unformed((clients - 1) * total, width), method.parameters.get("hop2vec")
     queries = unformed(int((labelled * (federation.nodes - federation.sizes)).sum()))
+    once = {"powers": acquired, "queries": queries}
     if learned is not None:
-        return Traffic((sums,), (learned,), (acquired, queries))
+        return Traffic({"sums": sums}, {"structure": learned}, once)
     derivatives = unformed((clients - 1) * total, _structure_size(method), width)
     up = clients * size_of(*method.parameters.values()) + size_of(sums)
     by_paper = up + clients * _structure_size(method) * width * FLOAT
     method.extras.setdefault("up_mb_per_epoch_by_paper", by_paper / MEGA)
     method.extras.setdefault("up_mb_per_epoch", (up + size_of(derivatives)) / MEGA)
-    return Traffic((sums, derivatives), (), (acquired, queries))
+    return Traffic({"sums": sums, "derivatives": derivatives}, {}, once)

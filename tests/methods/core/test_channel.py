@@ -36,9 +36,10 @@ def test_those_who_are_absent_neither_send_nor_receive() -> None:
     found.down({"a": STACKED, "b": STACKED[:, 0]})
     assert found.bytes_down == 6 * 4 + 2 * 4
     # Before training all clients are present, and rows of several clients count as given.
-    found.once(STACKED, torch.ones(7))
-    found.rows_up(torch.ones(2, 3))
-    found.rows_down(torch.ones(5))
+    found.once_up(a=STACKED)
+    found.once_down(b=[torch.ones(3), torch.ones(4)])
+    found.rows_up(a=torch.ones(2, 3))
+    found.rows_down(a=torch.ones(5))
     assert found.bytes_once == (CLIENTS * 6 + 7) * 4
     assert found.total == (33 + 8 + 31 + 6 + 5) * 4
 
