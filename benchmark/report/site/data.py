@@ -79,7 +79,7 @@ class Facts:
     def titles(self) -> dict[str, str]:
         """Table → its title."""
         found = {board.protocol.name: board.protocol.title for board in self.boards}
-        return {**found, TUNED: "All tuned alike"}
+        return {**found, TUNED: "All tuned within one budget"}
 
     @cached_property
     def blocks(self) -> list[tuple[Block, str]]:

@@ -134,8 +134,6 @@ def test_megabytes_are_of_one_client_in_a_whole_run() -> None:
 @pytest.mark.parametrize(
     ("exchanges", "alone"),
     [
-        ("nothing", True),
-        ("model parameters", True),
         ("parameters below the classifier", True),
         ("model parameters, auxiliary vectors", False),
         ("gradients of the parameters and of node features", False),

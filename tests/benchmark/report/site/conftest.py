@@ -26,7 +26,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(folder.with_suffix(".lock")):
         if not folder.exists():
             made = tmp_path_factory.mktemp("results")
-            for name in ("runs", "curves", "authors", "notes"):
+            for name in ("runs", "curves", "authors", "notes", "arena.json"):
                 (made / name).symlink_to(RESULTS / name)
             with remembering():
                 write_report(made)

@@ -109,7 +109,7 @@ def test_a_dial_and_named_clients_have_views(tmp_path: Path) -> None:
     write_report(tmp_path)
     assert "FedGCN +40.0" in _pages(tmp_path, "map.natural")["map/natural"][1]
     (board,) = _pages(tmp_path, "leaderboard.community-across-0.metis.5.natural").values()
-    assert "The first 12 clients; 1 more are left out" in board[1]
+    assert "The first 12 clients; 1 more is left out" in board[1]
     assert '<td data-v="1.0">+1.00</td>' in _pages(tmp_path, "edges")["edges"][1]
 
 

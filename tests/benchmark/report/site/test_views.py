@@ -31,6 +31,10 @@ VIEWS = (
     "find?q=cora%20fedpub",
     "check/fedstruct/1",
     "cost/cora/metis/20/topfgl-3",
+    "leaderboard/twitch/attribute-key-language/7/natural",
+    "map/dial",
+    "edges",
+    "arena",
 )
 CONTRAST = {"runOnly": ["color-contrast"]}
 """Rules of axe that a page may break only in dark mode."""
