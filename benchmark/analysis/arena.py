@@ -18,7 +18,6 @@ from fedsub.benchmark.analysis.claims import ADVICE, load_claims
 from fedsub.benchmark.analysis.findings import Finding, find
 from fedsub.benchmark.analysis.ranking import (
     LEAST_COVERAGE,
-    LOCAL,
     RESAMPLES,
     Field,
     Rank,
@@ -33,6 +32,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record, json_ready
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.catalog import LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes

@@ -20,7 +20,7 @@ from fedsub.benchmark.analysis.agreement import (
 )
 from fedsub.benchmark.analysis.causes import text_of, unmeasured
 from fedsub.benchmark.analysis.judged import gain_of, level_of, why_not
-from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
+from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE
 from fedsub.benchmark.analysis.paired import differences_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
 from fedsub.benchmark.analysis.published import (
@@ -33,6 +33,7 @@ from fedsub.benchmark.analysis.published import (
     precedence,
 )
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 from fedsub.datasets.options import format_value, parse_name
 
@@ -263,7 +264,7 @@ def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> 
     """Return the further grid points that a gain, a change, a share of bytes or a model size is computed
     from."""
     if metric == MODEL_SIZE:
-        return [{**point, "method": WHOLE_MODEL}]
+        return [{**point, "method": FEDAVG}]
     for start in (GAIN, COMMUNICATION):
         if metric.startswith(start):
             return [{**point, "method": metric.removeprefix(start)}]

@@ -20,8 +20,6 @@ COMMUNICATION = "communication_pct_of_"
 """Prefix of bytes in percent of another method's."""
 MODEL_SIZE = "model_size_pct"
 """Share of the whole model that is in use, in percent."""
-WHOLE_MODEL = "fedavg"
-"""The method that sends the whole model, and nothing else, in every round."""
 _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
 """The word in a score's name that gives its unit; a score without one is a percentage."""
 _SAID_SAME = "same_as_fedavg"

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-LOCAL, FEDAVG = "local", "fedavg"
+from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
+
 LEAST_COVERAGE = 0.8
 """Share of a method's draws that must have a score for it to be ranked."""
 LEVEL = 0.95

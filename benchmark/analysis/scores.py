@@ -15,6 +15,7 @@ from fedsub.benchmark.analysis.published import Figure, is_other_scheme, publish
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
@@ -139,7 +140,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         method = min(record.cell.variant for record in by_seed)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
-    fedavg = {_setting(row): row for row in shown if row.method == metrics.WHOLE_MODEL}
+    fedavg = {_setting(row): row for row in shown if row.method == FEDAVG}
     rows = [
         replace(
             draft,
@@ -232,9 +233,7 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         return _against("method", name, row, others, metrics.bytes_sent, lambda own, base: 100 * own / base)
     if metric == metrics.MODEL_SIZE:
         # Methods without masks do not report it; it follows from what they send.
-        return _against(
-            "method", metrics.WHOLE_MODEL, row, others, metrics.model_sent, metrics.share_if_whole
-        )
+        return _against("method", FEDAVG, row, others, metrics.model_sent, metrics.share_if_whole)
     return found
 
 
@@ -256,7 +255,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 def _idle(row: Row, fedavg: Row | None) -> int:
     """Number of runs that did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
-    if row.cell.method == metrics.WHOLE_MODEL:
+    if row.cell.method == FEDAVG:
         return 0
     base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
     return sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in row.records)

@@ -20,10 +20,10 @@ import numpy as np
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
-from fedsub.benchmark.analysis.ranking import LOCAL
 from fedsub.benchmark.analysis.scores import Row, Score, metrics_of, same_data
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.catalog import LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
 from fedsub.methods.stacked.architecture import NETWORKS

@@ -14,7 +14,6 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, importance, text
 from fedsub.benchmark.cli.commands import FAILED, OK, say, say_failed
 from fedsub.benchmark.execution.engines import RunCell
@@ -25,6 +24,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import Search, Standing
 from fedsub.benchmark.report.arena import write_arena
+from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.plan import Plan
 from fedsub.benchmark.spec.protocol import ARENA

@@ -21,6 +21,7 @@ from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result
+from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import check_unchanged, paths_of, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
@@ -86,7 +87,7 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
 def _warm_up() -> None:
     """Trigger torch's late imports and kernel compilation once per process, before any cell is timed."""
     keep_freed_memory()
-    few = {"protocol": "", "clients": 2, "method": "fedavg", "seed": 0, "hidden": [64, 64], "rounds": 2}
+    few = {"protocol": "", "clients": 2, "method": FEDAVG, "seed": 0, "hidden": [64, 64], "rounds": 2}
     tiny = Cell.from_dict({**few, "dataset": "community[nodes=60,communities=6]", "partition": "metis"})
     _run(tiny)
 

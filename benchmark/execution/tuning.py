@@ -14,6 +14,7 @@ from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import Search, Standing, fixed_in
+from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
@@ -24,7 +25,6 @@ from fedsub.datasets.plugins import user_objects
 
 FIRST = 0.5
 """Share of the cap that the first rung may use."""
-REFERENCE = "fedavg"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Tuned:
 def plan_searches(
     request: Request, digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[list[Search], list[Cell], tuple[Skip, ...]]:
-    """Return a request's searches, the cell of REFERENCE on each block, and what cannot be run.
+    """Return a request's searches, the cell of FEDAVG on each block, and what cannot be run.
 
     Raises UserError as `make_plan` does.
     """
@@ -49,7 +49,7 @@ def plan_searches(
     searches = [Search.asked(request, cell) for cell in plan.cells]
     blocks = {cell.block for cell in plan.cells}
     # On all backbones, as a setting may have an effect with some only; the first one counts.
-    others = make_plan(replace(request, method=(REFERENCE,), shard=None), digests).cells
+    others = make_plan(replace(request, method=(FEDAVG,), shard=None), digests).cells
     references = {cell.block: Search.of(cell, 1).full(0)[0] for cell in reversed(others)}
     return searches, [cell for block, cell in references.items() if block in blocks], plan.skipped
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.analysis.arena import Arena, block_of, by_block, gains
-from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL
+from fedsub.benchmark.analysis.ranking import LEAST_COVERAGE, LEVEL
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
 from fedsub.benchmark.report.leaderboard import PRIVACY
 from fedsub.benchmark.report.wording import block_title, graph_title, sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page, write_template
+from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol

@@ -35,6 +35,8 @@ from fedsub.datasets.ranges import Range, ranges_of
 
 MESSAGES = Path(__file__).parent / "messages.toml"
 """Bytes that a client of a small graph sends, as the channel counts (`tests/methods/test_messages.py`)."""
+LOCAL, FEDAVG = "local", "fedavg"
+"""Methods against which all others are compared: clients alone, and the mean of whole models."""
 UNKNOWN = "unknown"
 """What a plug-in exchanges that does not state it."""
 DEPARTURES = "Departures:"

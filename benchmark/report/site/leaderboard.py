@@ -9,7 +9,7 @@ from typing import Any
 from fedsub.benchmark.analysis.clients import by_name
 from fedsub.benchmark.analysis.metrics import kept_score
 from fedsub.benchmark.analysis.paired import Comparison
-from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL, front
+from fedsub.benchmark.analysis.ranking import front
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter
@@ -25,6 +25,7 @@ from fedsub.benchmark.report.site.data import (
     slug,
 )
 from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title
+from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.datasets.options import Spec
 

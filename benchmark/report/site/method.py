@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.datasets.catalogue import REGISTRY
 
 BESIDE = (LOCAL, FEDAVG)

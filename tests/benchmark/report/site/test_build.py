@@ -84,7 +84,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", "FedOpt."]
         said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", ">7<", ">12 of 20<", ">3.2<"]
         said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "2.0 core-hours", ">44<"]
-        said += ["difference, 1.25", "<title>FL GNN: 1.50</title>", "M334.0 22.5V32.5"]
+        said += ["difference, 1.25", "<title>FedSGD: 1.50</title>", "M334.0 22.5V32.5"]
         assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
         (tuned,) = (html for _, html in _pages(tmp_path, "leaderboard.cora.metis.5.tuned").values())
@@ -110,7 +110,7 @@ def test_a_dial_and_named_clients_have_views(tmp_path: Path) -> None:
     assert "FedGCN +40.0" in _pages(tmp_path, "map.natural")["map/natural"][1]
     (board,) = _pages(tmp_path, "leaderboard.community-across-0.metis.5.natural").values()
     assert "The first 12 clients; 1 more is left out" in board[1]
-    assert '<td data-v="1.0">+1.00</td>' in _pages(tmp_path, "edges")["edges"][1]
+    assert '<td data-v="1.0">+1.00 (3)</td>' in _pages(tmp_path, "edges")["edges"][1]
 
 
 def test_an_interval_that_leaves_its_line_ends_in_an_arrow() -> None:
