@@ -66,7 +66,7 @@ def pages(facts: Facts) -> Iterator[Page]:
             "taus": facts.edges.taus,
             "along": {},
             "columns": [
-                (graph, f"{clients} · {100 * share:.1f} % of edges between clients")
+                (graph, f"{clients} · {100 * share:.1f} % across")
                 for block, share in facts.edges.shares.items()
                 for graph, clients in [_column(block)]
             ],
