@@ -165,7 +165,8 @@ class Arena:
     def rows(self) -> list[dict[str, Any]]:
         """One row per method: the fields of `Rank`, its mean rank with all methods at their defaults (None
         with too few scores), `Entry.figures` (means over graphs), the numbers of trials that ran and that
-        were planned over all blocks, why it breaks privacy, and what leaves a client.
+        were planned over all blocks, why it breaks privacy, whether it sends gradients in every local epoch,
+        and what leaves a client.
 
         Methods that keep privacy come first, ranked among themselves; then the others, ranked among all.
         """
@@ -189,6 +190,7 @@ class Arena:
                 "trials": trials[name],
                 "planned": planned[name],
                 "privacy": self.privacy.get(name, ""),
+                "every_epoch": catalog.every_epoch(name.partition("[")[0]),
                 "leaves": "data" if name in self.privacy else _leaves(name.partition("[")[0]),
             }
 

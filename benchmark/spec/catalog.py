@@ -219,6 +219,12 @@ def _facts(name: str, method: Any) -> Method:
     return Method(**found)
 
 
+def every_epoch(name: str) -> bool:
+    """Whether a method of the benchmark sends gradients in every local epoch, in place of a model a round."""
+    sent = _messages().get(name, {})
+    return "gradient" in sent and "model" not in sent
+
+
 @cache
 def _messages() -> dict[str, dict[str, Any]]:
     return tomllib.loads(MESSAGES.read_text("utf-8"))

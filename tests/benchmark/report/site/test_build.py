@@ -64,7 +64,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     row: dict[str, Any] = {"method": "fedsgd", "rank": [1.5, 1.0, 2.25], "gain": [2.0, None, None]}
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
     row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": "", "wins": 2, "as_local": 7, "trials": 12}
-    row |= {"planned": 20, "improvability": 3.21, "places": [1, 3]}
+    row |= {"planned": 20, "improvability": 3.21, "places": [1, 3], "every_epoch": True}
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
@@ -81,9 +81,10 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
         index = write_report(tmp_path)[-1].read_text("utf-8")
         shown = (tmp_path / "site" / "data" / "arena.js").read_text("utf-8")
-        said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", "FedOpt."]
-        said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", ">7<", ">12 of 20<", ">3.2<"]
-        said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "2.0 core-hours", ">44<"]
+        said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", ">7<"]
+        said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", "FedOpt.", ">12 of 20<"]
+        said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "epoch by FedSGD,"]
+        said += ["2.0 core-hours", ">44<", ">3.2<"]
         said += ["difference, 1.25", "<title>FedSGD: 1.50</title>", "M334.0 22.5V32.5"]
         assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
