@@ -78,7 +78,7 @@ OPTIONS: dict[str, _Option] = {
     "results": (
         "DIR",
         "results folder",
-        {"type": lambda text: Path(text).expanduser(), "default": Path("results")},
+        {"type": lambda text: Path(os.path.expanduser(text)), "default": Path("results")},
     ),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
     "save": ("WHAT", "save predictions, model or embeddings of every cell to RESULTS/saved", _SEVERAL),
