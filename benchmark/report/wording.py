@@ -22,12 +22,15 @@ SCHEMES = {
     "louvain": "Louvain",
     "louvain-openfgl": "Louvain of OpenFGL",
     "louvain-largest": "Louvain, largest",
+    "louvain-federatedscope": "Louvain of FederatedScope",
     "kmeans": "k-means",
     "random": "random",
     "dirichlet": "Dirichlet",
     "label-dirichlet": "Dirichlet by label",
     "attribute": "natural",
     "planted": "planted",
+    "metis or kmeans (unsaid)": "METIS or k-means (not said)",
+    "metis->kmeans": "METIS, then k-means",
 }
 """Partition schemes as papers write them."""
 GENERATED = {

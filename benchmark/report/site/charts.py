@@ -145,7 +145,7 @@ def ranks(methods: Sequence[tuple[str, float]], groups: Sequence[tuple[int, int]
     for tick in _ticks(1, most):
         parts.append(Markup('<path class="grid" d="M{} {}V{}"/>').format(x(tick), TOP, bottom))
         text = Markup('<text x="{}" y="{}" class="mid">{:g}</text>')
-        parts.append(text.format(x(tick), bottom + 15, tick))
+        parts += [text.format(x(tick), place, tick) for place in (TOP - 6, bottom + 15)]
     title = Markup('<text x="{}" y="{}" class="mid">mean rank</text>')
     parts.append(title.format((left + right) / 2, bottom + BOTTOM - 4))
     for row, (name, rank) in enumerate(methods):
@@ -207,14 +207,16 @@ def _frame(
 
 
 def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
-    """Return the labels, each moved down until it overlaps none before it."""
+    """Return the labels, each moved down until it overlaps none before it, or up where the drawing ends."""
     parts: list[Markup] = []
     taken: list[tuple[float, float, float]] = []
     for x, y, name, kind in sorted(named, key=lambda item: item[1]):
         start = x - LETTER * len(name) if kind.endswith(" end") else x
-        place, end = y + 4, start + LETTER * len(name)
-        while any(abs(place - other) < 12 and start < right and left < end for other, left, right in taken):
-            place += 3
+        end = start + LETTER * len(name)
+        beside = [other for other, left, right in taken if start < right and left < end]
+        steps = (sign * 3 * step for sign in (1, -1) for step in range(HEIGHT))
+        places = (y + 4 + step for step in steps if step <= 0 or y + step <= HEIGHT - BOTTOM)
+        place = next(each for each in places if all(abs(each - other) >= 12 for other in beside))
         taken.append((place, start, end))
         text = Markup('<text x="{}" y="{}" class="{}">{}</text>')
         parts.append(text.format(x, round(place, 1), kind, name))

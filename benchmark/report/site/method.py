@@ -66,8 +66,9 @@ def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
 def graph_pages(facts: Facts) -> Iterator[Page]:
     """Yield the list of graphs with records and a page for each."""
     clients: dict[Any, dict[str, float]] = {}
-    for leaderboard in facts.boards:
-        clients = {**clients_of(leaderboard.rows), **clients}
+    tuned = [each.row for listed in facts.tables.get(TUNED, {}).values() for each in listed]
+    for rows in (*(leaderboard.rows for leaderboard in facts.boards), tuned):
+        clients = {**clients_of(rows), **clients}
     graphs: dict[str, list[Any]] = {}
     for block, table in facts.blocks:
         graphs.setdefault(block[0], []).append((block, table))

@@ -83,6 +83,8 @@ function prepare(part, state) {
   for (const select of part.querySelectorAll("[data-go]")) {
     select.onchange = () => {
       const { state: now } = read();
+      // Columns of another table have other places.
+      now.delete("sort");
       focused = select.name;
       location.hash = select.value + (String(now) ? `?${now}` : "");
     };
@@ -174,7 +176,7 @@ const split = (text) => [...text.split(/[\s,()·]+/), text].map(plain).filter(Bo
 let index = null;
 async function found(query) {
   await load("search");
-  index ??= window.SEARCH.figures.map((line) => ({ line, fields: [split(line[2]), [plain(line[3])].concat(split(line[3]).slice(0, 1)), split(line[4]), split(line[5]), [line[6]], [line[7]]] }));
+  index ??= window.SEARCH.figures.map((line) => ({ line, fields: [split(line[1]).concat(split(line[2])), split(line[3]), split(line[4]), split(line[5]), [line[6]], [line[7]]] }));
   const words = query.split(/\s+/).map(plain).filter(Boolean);
   const pages = words.length ? window.SEARCH.pages.map((line) => [score(words, [[line[0]], split(line[1]).concat(split(line[2])), [], [], [], []]), line]).filter(([points]) => points > 0) : [];
   const hits = words.length ? index.map(({ line, fields }, place) => [score(words, fields) + line[9] - plain(line[3]).length / 50 - place / 1e5, line, score(words, fields)]).filter((hit) => hit[2] > 0) : [];

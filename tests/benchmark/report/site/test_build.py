@@ -92,7 +92,10 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert tuned.index("up to 20 trials within a cap") < tuned.index('class="rank"')
         _, _, found = tuned.partition("<h2>Default and tuned</h2>")
         assert found.index("60.00</td>") < found.index("82.0 ± 2.8") < found.index("FedAvg")
-        assert "mean rank 1.50 of 1 methods" in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
+        assert (
+            "mean rank 1.50 of 1 methods and variants"
+            in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
+        )
         assert ("best mean rank of 1 methods and variants over 3 graphs: 1.50" in index) is (smaller == [])
         overview = (tmp_path / "README.md").read_text("utf-8")
         assert ("1.50 [1.00, 2.25]" in overview) is (smaller == [])
