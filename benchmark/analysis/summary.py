@@ -142,7 +142,8 @@ class Headline:
     authors: WithAuthors | None
     """Comparison of a paper's method with its authors' own code: the one over most draws."""
     compared: Counter[str]
-    """Verdict → number of comparisons with authors' code, each of a method and a score over all places."""
+    """Verdict → number of comparisons with authors' code, each of a method and a score over all places, with
+    the settings of our tables."""
     claims: Counter[str]
     """Verdict → number of claims of the papers."""
     remaining: Mapping[str, tuple[int, int]]
@@ -176,7 +177,7 @@ def headline(
     return Headline(
         above_local(every.values()),
         max(own, key=lambda each: len(each.pairs), default=None),
-        Counter(each.verdict.word for each in overall),
+        Counter(each.verdict.word for each in overall if not each.deviations),
         Counter(finding.word for finding in findings),
         of_claims(findings),
         Counter(words),

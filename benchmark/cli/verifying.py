@@ -13,7 +13,7 @@ from fedsub.benchmark.analysis.frame import Results, select
 from fedsub.benchmark.cli.commands import say
 from fedsub.benchmark.execution.engines import RunCell, create_engine
 from fedsub.benchmark.execution.runner import attempt
-from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
+from fedsub.benchmark.execution.verify import CHANGED, FEW_TOLERANCE, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
 from fedsub.benchmark.records.folder import Records
@@ -79,9 +79,8 @@ def _run_again(
             checked.append(comparison.record)
     summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} equal to the digit"
     if unlike:
-        summary += (
-            f"; scores of {unlike} from other machines or code may differ by {SCORE_TOLERANCE:g} points"
-        )
+        summary += f"; scores of {unlike} from other machines or code may differ by {SCORE_TOLERANCE:g}"
+        summary += f" points, of rare classes and small graphs by up to {2 * FEW_TOLERANCE:g}"
     say(f"{summary}; run on {processor()}")
     for reason, many in (+passed_over).items():
         say(f"skipped: {many} {reason}")

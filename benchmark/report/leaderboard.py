@@ -174,7 +174,7 @@ def _counted(words: Sequence[str], notes: str = "") -> str:
 FEW = 3
 """Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
-    "A cell: measured mean ± standard deviation over seeds (in bold the best that keeps privacy), then the "
+    "A cell: measured mean ± standard deviation over {seeds} (in bold the best that keeps privacy), then the "
     "authors' code on the same clients and the printed figure, each with its verdict. = marks runs that did "
     "nothing beyond FedAvg, all or some of them. How it is judged: "
     "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
@@ -199,7 +199,9 @@ def markdown(
     """Return the text of the page; the same input gives the same bytes."""
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
-    parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND]
+    parts = [f"# {protocol.title}", " ".join(protocol.description.split())]
+    count = f"{protocol.seeds} seed{'s' * (protocol.seeds > 1)}, or as many as brackets say"
+    parts.append(LEGEND.format(seeds=count))
     for metric, listed in _shown(protocol, rows).items():
         for title, shown in _tables(listed, metric):
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
@@ -269,7 +271,8 @@ def _short_title(block: Block) -> str:
 def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:
     score = row.scores[metric]
     marks = f" {CHOSEN}" * bool(row.chosen) + " =" * bool(row.same_as_fedavg)
-    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{marks}"]
+    seeds = f" ({len(score.by_seed)})" * (len(score.by_seed) != protocol.seeds)
+    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{seeds}{marks}"]
     authors = on_same_clients(row.records, metric, theirs)
     if authors is not None:
         parts.append(f"authors {authors.means[1]:.2f} {authors.verdict.word}")

@@ -38,7 +38,7 @@ def split(
         raise UserError(f"{dataset.name} has no official split: use another split{fix}")
     splits = dataset.official.shape[1]
     if not 0 <= index < splits:
-        raise UserError(f"{dataset.name} has {splits} official splits: index must be 0 to {splits - 1}")
+        raise UserError(f"official[index={index}]: {dataset.name} has splits 0 to {splits - 1}")
     return as_roles(dataset.official[:, index])[partition.origin]
 
 

@@ -140,7 +140,7 @@ function sort(table, column, down) {
     if (place === column) cell.setAttribute("aria-sort", down ? "descending" : "ascending"); else cell.removeAttribute("aria-sort");
   });
 }
-const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not allow this page to copy."));
+const copy = (text) => Promise.resolve().then(() => navigator.clipboard.writeText(text)).then(() => say("Copied."), () => say("The browser does not allow this page to copy."));
 const csv = (table) => [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => {
   const text = cell.innerText.replace(/\s+/g, " ").trim();
   // A spreadsheet runs what begins like a formula; a number may begin with a sign.
