@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedsub.benchmark.analysis.frame import Results, select
-from fedsub.benchmark.cli.commands import say
+from fedsub.benchmark.cli.commands import say, warn
 from fedsub.benchmark.execution.engines import RunCell, create_engine
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.execution.verify import CHANGED, FEW_TOLERANCE, SCORE_TOLERANCE, compare, draw
@@ -50,18 +50,19 @@ def _run_again(
     checked: list[Record] = []
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
-    records = draw(
-        stored,
-        count,
-        places=places,
-        trust=options.trust,
-        passed_over=passed_over,
-        tables=request.table,
-        max_seconds=options.max_seconds,
-        chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
-    )
-    for sentence in stored.warnings():
-        say(sentence)
+    try:
+        records = draw(
+            stored,
+            count,
+            places=places,
+            trust=options.trust,
+            passed_over=passed_over,
+            tables=request.table,
+            max_seconds=options.max_seconds,
+            chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
+        )
+    finally:
+        warn(stored)
     # A record may have another key in a bundle.
     own = {relocated(each, places).key: each for each in (stored.every() if places else records)}
     if options.dry_run:
