@@ -171,7 +171,7 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
         for record in stored.of_table(name, grid_cells(protocol))
     ]
     selected = select(Results(tuple(records)), request).records
-    _warn(stored)
+    warn(stored)
     _show(request.results, options, protocols, selected)
     return OK
 
@@ -196,11 +196,11 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
 def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.report.export import export_records
 
-    records = _stored(request)
-    path = export_records(
-        records, request, options.file, options.rows, options.columns, dict(options.title), options.against
-    )
-    _warn(records)
+    records, given = _stored(request), (options.file, options.rows, options.columns)
+    try:
+        path = export_records(records, request, *given, dict(options.title), options.against)
+    finally:
+        warn(records)
     print(path)
     return OK
 
@@ -238,7 +238,12 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
         for source in map(Path, options.key):
             print(f"{source}: records added: {add(request.results, source)}")
         return OK
-    for record in forget(request.results, [key for text in options.key for key in text.split(",")]):
+    stored = _stored(request)
+    try:
+        forgotten = forget(stored, [key for text in options.key for key in text.split(",")])
+    finally:
+        warn(stored)
+    for record in forgotten:
         artifacts.remove(request.results, record.key)
         print(f"forgotten: {record.key}  {record.cell.protocol}: {record.cell.title}")
     return OK
@@ -275,7 +280,7 @@ def _stored(request: Request) -> Records:
     return records
 
 
-def _warn(records: Records) -> None:
+def warn(records: Records) -> None:
     """Report the records that could not be read so far."""
     for sentence in records.warnings():
         say(sentence)
@@ -296,7 +301,7 @@ def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
             print(f"{cell.key}  {state:7}  {cell.protocol}: {cell.title}")
     for skip in plan.skipped:
         say(f"skipped {skip.what}: {skip.reason}")
-    _warn(records)
+    warn(records)
     say(counted(plan.cells, waiting, ready))
     return OK
 

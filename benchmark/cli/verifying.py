@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedsub.benchmark.analysis.frame import Results, select
-from fedsub.benchmark.cli.commands import say
+from fedsub.benchmark.cli.commands import say, warn
 from fedsub.benchmark.execution.engines import RunCell, create_engine
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.execution.verify import CHANGED, FEW_TOLERANCE, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
-from fedsub.benchmark.records.bundle import Places, unpack
+from fedsub.benchmark.records.bundle import Places, relocated, unpack
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import FILE, add_verified
 from fedsub.benchmark.records.record import Record
@@ -50,21 +50,26 @@ def _run_again(
     checked: list[Record] = []
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
-    records = draw(
-        stored,
-        count,
-        places=places,
-        trust=options.trust,
-        passed_over=passed_over,
-        tables=request.table,
-        max_seconds=options.max_seconds,
-        chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
-    )
-    for sentence in stored.warnings():
-        say(sentence)
+    try:
+        records = draw(
+            stored,
+            count,
+            places=places,
+            trust=options.trust,
+            passed_over=passed_over,
+            tables=request.table,
+            max_seconds=options.max_seconds,
+            chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
+        )
+    finally:
+        warn(stored)
+    # A record may have another key in a bundle.
+    own = {relocated(each, places).key: each for each in (stored.every() if places else records)}
     if options.dry_run:
         for record in records:
-            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell))
+            print(
+                f"{own[record.key].key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell)
+            )
         return 0, []
     taken = {record.key: record.result.peak_memory_mb for record in records}
     engine = create_engine(request, len(records), lambda cell: taken[cell.key])
@@ -76,7 +81,7 @@ def _run_again(
         exact += comparison.to_the_digit
         unlike += not comparison.alike
         if not comparison.differences:
-            checked.append(comparison.record)
+            checked.append(own[comparison.record.key])
     summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} equal to the digit"
     if unlike:
         summary += f"; scores of {unlike} from other machines or code may differ by {SCORE_TOLERANCE:g}"

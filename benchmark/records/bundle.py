@@ -25,7 +25,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import NamedFiles, paths_of, sources_of
+from fedsub.benchmark.spec.custom import NamedFiles, metrics_of, paths_of, sources_of, with_metrics
 from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
@@ -94,7 +94,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
 
 def _states(cell: Cell) -> list[str]:
     """Return the states of the user's files that a cell needs: `Cell.files`, and metrics with a digest."""
-    return [*filter(None, (cell.files,)), *(name for name in cell.further_metrics if "[" in name)]
+    return [*filter(None, (cell.files,)), *(name for name in metrics_of(cell) if "[" in name)]
 
 
 def unpack(path: Path, folder: Path) -> Places:
@@ -128,13 +128,17 @@ def unpack(path: Path, folder: Path) -> Places:
 
 
 def relocated(record: Record, places: Places) -> Record:
-    """Return the record with its parts' paths in a bundle; their digests are compared when it is run."""
+    """Return the record with its parts' paths in a bundle; their digests are compared when it is run.
+
+    The path of a metric that selects the round is part of the key, which then changes.
+    """
     cell = record.cell
     if cell.files in places:
         found = places[cell.files]
         cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(found.items())))
-    further = [
-        f"{places[name][METRIC]}{name[name.find('[') :]}" if METRIC in places.get(name, ()) else name
-        for name in cell.further_metrics
-    ]
-    return replace(record, cell=replace(cell, further_metrics=tuple(further)))
+
+    def form(name: str) -> str:
+        found = places.get(name, {})
+        return f"{found[METRIC]}{name[name.find('[') :]}" if METRIC in found else name
+
+    return replace(record, cell=with_metrics(cell, form))

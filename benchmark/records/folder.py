@@ -206,13 +206,13 @@ def add(results: Path, source: Path) -> int:
     return sum(records.append(record) for record in found if record.status == OK)
 
 
-def forget(results: Path, keys: Collection[str]) -> list[Record]:
-    """Remove every line of the records with these keys from the folder; returns the records.
+def forget(stored: Records, keys: Collection[str]) -> list[Record]:
+    """Remove every line of the records with these keys from their files; returns the records.
 
     A key may be shortened to its first six letters or more. Raises UserError, before it removes anything, if
     not exactly one record has a key. Raises StoreError if a file cannot be read or written.
     """
-    held = {record.key: record for record in Records(results).every()}
+    held, results = {record.key: record for record in stored.every()}, stored.folder
     if not held:
         raise UserError(f"{results} holds no records: give another folder with --results")
     found: dict[str, Record] = {}

@@ -232,7 +232,7 @@ class Store:
             line = _Line(content, self._file.line, found[2] == b"ok", found[3])
             self._lines.setdefault(found[1].decode(), []).append(line)
             self._seeds.clear()
-        elif (found := _ID.match(content)) is not None and content.endswith(b"}"):
+        elif (found := _ID.match(content)) is not None and parse_line(content) is not None:
             # A damaged line is written again later, so the last line of an id is valid.
             name = found[1].decode()
             self._shared[name] = content

@@ -76,7 +76,7 @@ class NamedFiles:
     def digest(self, cell: Cell) -> str:
         """Return SHA-256 over the present content of the cell's user-supplied parts; empty if there are none.
 
-        A method of the benchmark counts as user-supplied if its code, or that of a method it extends, is not
+        A method of the benchmark counts as user-supplied if its code, or that of a method it imports, is not
         as listed (`sources`): earlier records do not hold for it. A partition or split in the folder of
         archives is data and does not count. Raises UserError for a file that cannot be read.
         """
@@ -92,6 +92,10 @@ class NamedFiles:
         """Path → code of the methods' files that differ from the list."""
         return sources.edited()
 
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        return sources.imports()
+
     def _edited(self, method: str) -> str:
         if not self._sources:
             return ""
@@ -103,9 +107,9 @@ class NamedFiles:
             kind.__module__.removeprefix("fedsub.methods.").split(".")[0]
             for kind in registry.find(method).__mro__
         }
-        found = [
-            code for name, code in self._sources.items() if Path(name).parts[0].removesuffix(PLUGIN) in own
-        ]
+        while further := {each for name in own for each in self._imports.get(name, ())} - own:
+            own |= further
+        found = [code for name, code in self._sources.items() if sources.module_of(name) in own]
         return digest(found) if found else ""
 
     def _content(self, part: str, path: Path) -> str:

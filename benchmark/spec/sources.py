@@ -8,13 +8,16 @@ method's `version`, or after `python -m benchmark verify --method …` found no 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from fedsub import methods
 from fedsub.benchmark.spec.digests import code_in, digest
+from fedsub.datasets.paths import PLUGIN
 
 FOLDER = Path(methods.__path__[0])
 LIST = "sources.json"
+_IMPORT = re.compile(r"^\s*(?:from|import) fedsub\.methods\.(\w+)", re.MULTILINE)
 
 
 def edited(folder: Path = FOLDER) -> dict[str, bytes]:
@@ -25,6 +28,19 @@ def edited(folder: Path = FOLDER) -> dict[str, bytes]:
         if digest([text.encode()]) != of_text and digest([code := code_in(text)]) != of_code:
             found[name] = code
     return found
+
+
+def imports(folder: Path = FOLDER) -> dict[str, set[str]]:
+    """Name of a method's file or folder → names of those in `methods` that it imports."""
+    found: dict[str, set[str]] = {}
+    for name, text in _texts(folder).items():
+        found.setdefault(module_of(name), set()).update(_IMPORT.findall(text))
+    return found
+
+
+def module_of(name: str) -> str:
+    """Name of the file or folder, without ending, that holds a file of a method."""
+    return Path(name).parts[0].removesuffix(PLUGIN)
 
 
 def write(folder: Path = FOLDER) -> None:

@@ -105,11 +105,15 @@ def test_a_dry_run_names_cells_without_their_graph(
 def test_lines_that_hold_no_record_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *ONE) == 0
     (path,) = (tmp_path / "runs").glob("*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"protocol":', b'"rounds":1e999,"protocol":'))
+    capsys.readouterr()
+    for command in ("show", f"export {tmp_path}/a.csv", "verify 1 --dry-run", "records forget 000000"):
+        assert main(parse([*command.split(), "--results", str(tmp_path)])) == 2 * (command != "show")
+        assert capsys.readouterr().err.startswith(f"{path}: skipped unreadable records in line ")
     number = path.read_bytes().count(b"\n") + 1
     path.write_bytes(path.read_bytes() + b"not json\n")
-    capsys.readouterr()
     assert run(tmp_path, *ONE) == 0
-    assert f"{path}: skipped unreadable records in line {number}" in capsys.readouterr().err
+    assert f", {number}; restore the file" in capsys.readouterr().err
 
 
 def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(

@@ -10,8 +10,9 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records import bundle
 from fedsub.benchmark.records.bundle import MANIFEST, unpack
+from fedsub.benchmark.records.latest import verified_by
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import METRIC, write_method
+from tests.benchmark.fakes import METRIC, stored, write_method
 
 TABLE = """
 [grid]
@@ -71,16 +72,19 @@ def test_a_bundle_holds_the_metrics_of_its_table(
     home.mkdir()
     monkeypatch.chdir(home)
     Path("share_right.py").write_text(METRIC)
+    Path("chosen.py").write_text(METRIC.replace("share_right", "chosen"))
     grid = TABLE.replace('"./rings"', '"community[nodes=200]"').replace('"./mine.py", ', "")
-    Path("table.toml").write_text('metrics = ["accuracy", "./share_right.py"]' + grid)
+    table = f'metrics = ["accuracy", "./share_right.py"]{grid}selection_metric = "./chosen.py"\n'
+    Path("table.toml").write_text(table)
     assert main(parse(["--table", "table.toml", "--engine", "in-process", "--trust"])) == 0
     bundle = ["bundle", str(tmp_path / "study.zip"), "--table", "table.toml"]
     assert main(parse(bundle)) == 0
     monkeypatch.chdir(tmp_path)
     home.rename(tmp_path / "away")
-    verify = ["verify", "study.zip", "--engine", "in-process", "--trust"]
+    verify = ["verify", "study.zip", "--engine", "in-process", "--trust", "--by", "me"]
     assert main(parse(verify)) == 0
     assert "1 records run again: no differences" in capsys.readouterr().err
+    assert [*verified_by(Path("results"))] == [each["key"] for each in stored(Path("away/results"))]
     monkeypatch.chdir(tmp_path / "away")
     Path("share_right.py").write_text(METRIC.replace("/ items", "/ 2 / items"))
     assert main(parse(bundle)) == 0
@@ -97,18 +101,10 @@ def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.
     assert "1 of user-supplied files that have changed since" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../evil.txt",
-        "/tmp/evil.txt",
-        "results/../../evil.txt",
-        "results/.hidden",
-        "parts\\..\\evil.txt",
-        "other.txt",
-        "results/a\nb",
-    ],
-)
+NAMES = ["../evil.txt", "/tmp/evil.txt", "results/../../evil.txt", "results/.hidden", "parts\\..\\evil.txt"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "other.txt", "results/a\nb"])
 def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     path, folder = tmp_path / "bad.zip", tmp_path / "folder"
     folder.mkdir()

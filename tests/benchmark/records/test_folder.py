@@ -224,7 +224,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
     open_elsewhere = Store(folder, "cora")
     gone = make_cell(seed=1).key
-    said = forget(folder, [gone])
+    said = forget(Records(folder), [gone])
     assert [record.key for record in said] == [gone]
     for store in (Store(folder, "cora"), open_elsewhere):
         store.refresh()
@@ -239,7 +239,7 @@ def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
 def test_a_key_that_no_record_has_is_a_sentence(key: str, folder: Path) -> None:
     before = (folder / "runs" / "cora.jsonl").read_bytes()
     with pytest.raises(UserError, match=r"no records in .* have a key that begins with"):
-        forget(folder, [make_cell(seed=0).key, key])
+        forget(Records(folder), [make_cell(seed=0).key, key])
     assert (folder / "runs" / "cora.jsonl").read_bytes() == before
 
 
@@ -254,7 +254,7 @@ def test_a_beginning_that_two_records_share_forgets_neither(
     monkeypatch.setattr("fedsub.benchmark.records.folder.LEAST", 1)
     shared = next(letter for letter in first if first.count(letter) > 1)
     with pytest.raises(UserError, match=f"^{first.count(shared)} records in .* begins with '{shared}'"):
-        forget(folder, [shared])
+        forget(Records(folder), [shared])
     assert len(Store(folder, "cora").records()) == len(first)
 
 
@@ -262,8 +262,8 @@ def test_six_letters_of_a_key_are_enough_and_five_are_not(folder: Path) -> None:
     alone = make_cell(rounds=7)
     Store(folder, "cora").append(make_record(alone))
     with pytest.raises(UserError, match="no records in"):
-        forget(folder, [alone.key[:5]])
-    assert len(forget(folder, [alone.key[:6]])) == 1
+        forget(Records(folder), [alone.key[:5]])
+    assert len(forget(Records(folder), [alone.key[:6]])) == 1
 
 
 @pytest.mark.parametrize(

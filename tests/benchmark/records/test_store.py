@@ -111,7 +111,7 @@ def test_an_open_reader_sees_what_a_new_one_does(
             Store(folder, "cora").append(record(seed, float(number)), replace=True)
             expected[seed] = float(number)
         elif step == "take out" and seed in expected:
-            forget(folder, [record(seed).key])
+            forget(Records(folder), [record(seed).key])
             del expected[seed]
         elif step == "spoil":
             with reader.path.open("ab") as file:

@@ -57,8 +57,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tu
 def test_an_edited_file_is_another_cell(name: str, write: Callable[[str], tuple[str, ...]]) -> None:
     before = cell_of(*write(name))
     assert cell_of(*write(name)).key == before.key
-    with Path(name).open("a") as file:
-        file.write("edited = 1\n")
+    Path(name).write_text(Path(name).read_text() + "edited = 1\n")
     after = cell_of(*write(name))
     assert after.key != before.key
     assert after.group != before.group
@@ -164,15 +163,16 @@ def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
 
 
 def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    argv = ["--dataset", "community", "--method", "fedavg,fedprox,local", "--seeds", "1"]
+    argv = ["--dataset", "community", "--method", "fedavg,fedprox,local,fedaux", "--seeds", "1"]
 
     def keys() -> dict[str, str]:
         return {cell.method: cell.key for cell in make_plan(parse(argv).request).cells}
 
     before = keys()
-    monkeypatch.setattr(sources, "edited", lambda: {"fedavg.py": b"step = 2"})
-    # FedProx extends FedAvg, Local does not.
-    assert [name for name, key in keys().items() if key != before[name]] == ["fedavg", "fedprox"]
+    # FedProx extends FedAvg, Local does not; FedAux imports functions from a file of FED-PUB.
+    for file, others in (("fedavg.py", ["fedavg", "fedprox"]), ("fedpub/pruning.py", ["fedaux"])):
+        monkeypatch.setattr(sources, "edited", {file: b"step = 2"}.copy)
+        assert [name for name, key in keys().items() if key != before[name]] == others
 
 
 def test_a_graph_in_a_folder_called_like_one_of_the_benchmark_is_another(
