@@ -96,7 +96,7 @@ def export(
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
     replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name by default. With
-    `against` a further column shows by how much each row is above that one, on average.
+    `against` a further column shows by how much each row is above that one at equal settings, on average.
 
     Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and if
     the file cannot be written.
