@@ -197,9 +197,8 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.report.export import export_records
 
     records = _stored(request)
-    path = export_records(
-        records, request, options.file, options.rows, options.columns, dict(options.title), options.against
-    )
+    layout = (options.rows, options.columns, dict(options.title), options.against)
+    path = export_records(records, request, options.file, *layout, say)
     _warn(records)
     print(path)
     return OK

@@ -1,6 +1,7 @@
 """Tables for papers: their content, their bold figures, and that LaTeX can read them."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from fedsub.benchmark.analysis.means import LEVEL, against_best, holm, make_tabl
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.export import as_text, export
-from fedsub.benchmark.spec.plan import versions_of
+from fedsub.benchmark.spec.plan import make_plan, versions_of
 from tests.benchmark.fakes import make_cell, make_record
 
 SCORES: dict[str, dict[str, list[float]]] = {
@@ -54,6 +56,11 @@ def some_results() -> Results:
         for seed, value in enumerate(values)
     ]
     return Results(tuple(records))
+
+
+def fill(folder: Path, records: Iterable[Record]) -> None:
+    for record in records:
+        Records(folder).append(record)
 
 
 def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
@@ -150,8 +157,7 @@ def test_means_that_are_equal_as_printed_share_a_rank_and_do_not_differ() -> Non
 
 @pytest.mark.parametrize("title", ["[12] Fed_Avg", "*Fed", "a<b>|c [mu=1]", "&%_#{}~\\$"])
 def test_a_title_is_the_text_that_latex_prints(tmp_path: Path, title: str) -> None:
-    for record in some_results():
-        Records(tmp_path).append(record)
+    fill(tmp_path, some_results())
     file = tmp_path / "table.tex"
     argv = ["export", str(file), "--results", str(tmp_path), "--title", f"fedavg={title}"]
     assert main(parse(argv)) == 0
@@ -327,9 +333,7 @@ def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
 
 
 def test_rows_stand_as_asked_for_beside_their_difference(tmp_path: Path) -> None:
-    store = Records(tmp_path)
-    for record in some_results():
-        store.append(record)
+    fill(tmp_path, some_results())
     file = tmp_path / "table.tex"
     argv = ["export", str(file), "--results", str(tmp_path), "--method", "local", "fedavg"]
     assert main(parse([*argv, "--against", "fedavg", "--dataset", "pubmed", "cora"])) == 0
@@ -343,9 +347,7 @@ def test_rows_stand_as_asked_for_beside_their_difference(tmp_path: Path) -> None
 def test_the_command_line_exports_what_its_filters_let_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Records(tmp_path)
-    for record in some_results():
-        store.append(record)
+    fill(tmp_path, some_results())
     file = tmp_path / "table.md"
     argv = ["export", str(file), "--results", str(tmp_path), "--method", "fedavg", "local"]
     assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
@@ -363,3 +365,16 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert drawn.read_bytes().startswith(b"%PDF")
     assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
     assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
+
+
+def test_runs_that_deviate_from_their_table_are_left_out_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", "fedavg"]
+    for more in ([], ["--set", "learning_rate=0.5"]):
+        cells = make_plan(parse([*asked, "--seeds", "1", *more]).request).cells
+        fill(tmp_path, map(make_record, cells))
+    file = tmp_path / "t.csv"
+    for more, left_out in (([], True), (["--rows", "learning_rate"], False)):
+        assert main(parse(["export", str(file), "--results", str(tmp_path), *asked, *more])) == 0
+        assert ("left out 1 run " in capsys.readouterr().err) == left_out == ("0.5" not in file.read_text())
