@@ -63,7 +63,7 @@ def run(
     - `workers`: number of processes. With one, cells run in this process; with more, a script needs Python's
       usual `if __name__ == "__main__":`
     - `callbacks`: called after every round with a `fedsub.benchmark.execution.callbacks.Round`. A callback
-      that raises `Stop` ends its cell (with one worker)
+      that raises `Stop` ends its cell as stopped, any other exception as failed; the others go on
     - `checkpoint`: seconds between two checkpoints of a cell, from which it continues after an interruption;
       0 keeps none. Needs `results`
     - `save`: `predictions`, `model`, `embeddings` of each cell, in `saved/KEY` of the results folder; KEY is

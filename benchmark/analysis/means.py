@@ -17,7 +17,7 @@ import pandas
 from scipy.stats import ttest_rel
 
 from fedsub.benchmark.analysis.agreement import LEAST
-from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
+from fedsub.benchmark.analysis.frame import MAIN, OPTIONS, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.ranking import DIGITS
 from fedsub.datasets.errors import UserError, unknown
@@ -76,7 +76,7 @@ def make_table(
     against: str = "",
 ) -> Table:
     """Make a table of the means of every row and column, the best of each block marked; with `against` also
-    the differences from that row.
+    the differences from that row at equal settings, NaN without one.
 
     Raises UserError for a column or row that records do not have, and if there is no result.
     """
@@ -105,8 +105,11 @@ def make_table(
         base = figures[figures[rows].map(str) == against]
         if base.empty:
             raise unknown(f"{rows} in the table", against, set(figures[rows].map(str)))
-        same = [name for name in (columns, *levels[1:]) if not competes(name) or name == columns]
-        means = base.groupby(same, dropna=False)["mean"].mean().rename("base")
+        # The row may lack the options of other methods. Files and versions differ between any two methods.
+        apart = ("files", "versions", *((OPTIONS,) if rows == "method" else ()))
+        same = [columns, *(name for name in levels[1:] if not name.startswith(apart))]
+        # Two rows with equal settings leave open which of them to subtract.
+        means = base.drop_duplicates(same, keep=False).set_index(same)["mean"].rename("base")
         figures["difference"] = figures["mean"] - figures.join(means, on=same)["base"]
     return Table(figures, tuple(levels), columns, values, against)
 

@@ -172,6 +172,7 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
     ]
     selected = select(Results(tuple(records)), request).records
     warn(stored)
+    _say_unknown(tables, protocols)
     _show(request.results, options, protocols, selected)
     return OK
 
@@ -183,9 +184,7 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     own = [table for table in request.table if table.endswith(".toml")]
     pages = write_report(request.results, own)
     print(*pages, sep="\n")
-    known = {*names(), TRIALS, *(Path(table).stem for table in own)}
-    for name in sorted({*Records(request.results).tables()} - known):
-        say(f"skipped the records of {name}, an unknown table: give its file with --table")
+    _say_unknown(Records(request.results).tables(), map(table_name, own))
     if options.open:
         import webbrowser
 
@@ -198,7 +197,7 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
 
     records, given = _stored(request), (options.file, options.rows, options.columns)
     try:
-        path = export_records(records, request, *given, dict(options.title), options.against)
+        path = export_records(records, request, *given, dict(options.title), options.against, say)
     finally:
         warn(records)
     print(path)
@@ -350,6 +349,12 @@ def _show(
     for name, protocol in protocols.items():
         if own := [item for item in selected if item.cell.protocol == name]:
             print_leaderboard(Leaderboard(protocol, own), console, theirs)
+
+
+def _say_unknown(tables: Iterable[str], given: Iterable[str]) -> None:
+    """Report the tables that are neither the benchmark's nor `given`, so that their records are not shown."""
+    for name in sorted({*tables} - {*names(), TRIALS, *given}):
+        say(f"skipped the records of {name}, an unknown table: give its file with --table")
 
 
 def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:

@@ -131,7 +131,10 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
             "trust",
         ),
     ),
-    "list": ("list methods, graphs, partitions, splits and tables, or describe one method", ("name",)),
+    "list": (
+        "list methods, graphs, partitions, splits and tables, or describe one method",
+        ("name", "data"),
+    ),
     "check": ("check methods: gradients, absence, bytes, seeds, halves, checkpoints, options", ("subject",)),
     "tune": (
         "search for the settings of methods, by validation",
@@ -159,7 +162,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "write a federation's files for Flower",
         ("create", "folder", *CHOICE, "set", *SETTINGS, *FOLDERS, "trust"),
     ),
-    "records": ("edit stored records", ("edit", "key", *FOLDERS)),
+    "records": ("edit stored records", ("edit", "key", "results")),
     "data": ("list, fetch, inspect, export and divide graphs", ()),
     "study": ("comparisons that maintainers run: peers, authors", ()),
 }

@@ -182,16 +182,22 @@ def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpac
     """
     try:
         return (how or run)(cell, **hooks).reread()
-    except UserError as error:
-        return failed(cell, str(error))
-    except Stop as stop:
-        outcome = Failure(_printable(str(stop) or "a callback stopped it"), stopped=True)
-        return Record(cell, outcome, environment(cell.kernel, cell.device), commit())
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         # Catches SystemExit too: a plug-in must not end the whole run.
-        return failed(cell, f"{type(error).__name__}: {error}{_place(error)}", traceback.format_exc())
+        return ended(cell, error)
+
+
+def ended(cell: Cell, error: BaseException) -> Record:
+    """Return the record of a cell that an exception ends: stopped by `Stop`, failed by any other."""
+    if isinstance(error, UserError):
+        return failed(cell, str(error))
+    if isinstance(error, Stop):
+        outcome = Failure(_printable(str(error) or "a callback stopped it"), stopped=True)
+        return Record(cell, outcome, environment(cell.kernel, cell.device), commit())
+    trace = "".join(traceback.format_exception(error))
+    return failed(cell, f"{type(error).__name__}: {error}{_place(error)}", trace)
 
 
 def _place(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import cloudpickle
 
 from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.callbacks.base import Callback, FromWorkers
+from fedsub.benchmark.execution.callbacks.base import Callback, Round
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
 from fedsub.benchmark.execution.engines.process import to_pool
 from fedsub.benchmark.execution.flower.loopback import federated
@@ -21,7 +21,7 @@ from fedsub.benchmark.execution.leases import Leased, Leases, holder
 from fedsub.benchmark.execution.logs import Logged, keep_failure
 from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
 from fedsub.benchmark.execution.queue import Queue, Wanted
-from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, failed, users_graphs
+from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, ended, failed, users_graphs
 from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
@@ -73,11 +73,11 @@ def run_cells(
     ):
         # A federation's rounds are over when its processes end.
         tells = isinstance(engine, (InProcess, ProcessPool)) and not is_flower and progress.is_seen
-        told = FromWorkers([*callbacks, *([progress.round] if tells else [])])
-        if told.callbacks and is_here:
-            hooks["callbacks"] = told.callbacks
-        elif told.callbacks and isinstance(engine, ProcessPool):
-            engine, hooks["callbacks"] = replace(engine, on_round=told), [to_pool]
+        told = [*callbacks, *([progress.round] if tells else [])]
+        if told and is_here:
+            hooks["callbacks"] = told
+        elif told and isinstance(engine, ProcessPool):
+            engine, hooks["callbacks"] = replace(engine, on_round=partial(_tell, told)), [to_pool]
         run: Any = work or (federated if is_flower else debugged if request.pdb else attempt)
         run = partial(run, **hooks)
         if not is_here:
@@ -95,9 +95,17 @@ def run_cells(
                         failures.append(record)
                         if is_here:
                             keep_failure(results, record)
-    if told.raised:
-        raise told.raised
     return failures
+
+
+def _tell(callbacks: Sequence[Callback], done: Round) -> Record | None:
+    """Call the callbacks with a round of a worker process; returns the record of its cell if one raises."""
+    try:
+        for callback in callbacks:
+            callback(done)
+    except Exception as error:
+        return ended(done.cell, error)
+    return None
 
 
 @dataclass(frozen=True)

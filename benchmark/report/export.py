@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,14 +13,15 @@ import numpy as np
 import pandas
 
 from fedsub.benchmark.analysis.agreement import LEAST
-from fedsub.benchmark.analysis.frame import MAIN, Results, across, competes, select
+from fedsub.benchmark.analysis.frame import MAIN, OPTIONS, Results, across, competes, select
 from fedsub.benchmark.analysis.means import LEVEL, Table, make_table
 from fedsub.benchmark.analysis.plots import KINDS
+from fedsub.benchmark.analysis.scores import make_rows
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.wording import markdown_table, title_of
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
-from fedsub.benchmark.spec.protocol import bare
+from fedsub.benchmark.spec.protocol import bare, load_protocol, names
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import explained, write_atomically
@@ -96,7 +97,7 @@ def export(
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
     replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name by default. With
-    `against` a further column shows by how much each row is above that one, on average.
+    `against` a further column shows by how much each row is above that one at equal settings, on average.
 
     Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and if
     the file cannot be written.
@@ -218,14 +219,29 @@ def export_records(
     rows: str,
     columns: str,
     titles: Mapping[str, str],
-    against: str = "",
+    against: str,
+    say: Callable[[str], None],
 ) -> Path:
     """Write the table of the records that the request selects, without records of earlier versions.
 
+    Runs that deviate from a requested table are left out as on its page; `say` receives their number.
     Raises UserError as `export`, `select` and `Records.of_tables`."""
-    records = {record.key: record for record in stored.of_tables(request.table)}
+    found = stored.of_tables(request.table)
+    records = {record.key: record for record in found}
     chosen = select(Results(tuple(records.values())), replace(request, table=()))
     current = [record for record in chosen if not outdated_parts(record.cell)]
+    axes = (rows, columns, "partition" * bool(request.partition))
+    named = {"", *(axis.removeprefix(OPTIONS) for axis in axes)}
+    fits: dict[str, bool] = {}
+    for table in (load_protocol(each) for each in request.table if each in names() or Path(each).is_file()):
+        own = (record for record in found if record.cell.protocol == table.name)
+        for row in make_rows(table, own) if table.published else ():
+            others = {each.partition("=")[0] for each in row.deviations.split(", ")} - named
+            fits |= {record.key: fits.get(record.key, False) or not others for record in row.records}
+    before, current = len(current), [record for record in current if fits.get(record.key, True)]
+    if left_out := before - len(current):
+        how = "to keep them, name the setting with --rows or --columns"
+        say(f"left out {left_out} run{'s' * (left_out > 1)} with other settings than their table's; {how}")
     # Rows and columns have the order of the request.
     graphs = [by_name("dataset", each) for each in request.dataset]
     methods = [by_name("method", each) for each in request.method]

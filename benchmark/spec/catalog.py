@@ -350,10 +350,13 @@ def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
 
 def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
     """Return the number of clients of a graph, or of its largest component, under a scheme that takes its
-    clients from the data; None for other schemes."""
+    clients from the data or a file; None for other schemes."""
     from fedsub.datasets import partition, registry
     from fedsub.datasets.graph import largest_component
+    from fedsub.datasets.partition import file
 
+    if Spec(scheme).name == "file":
+        return file.clients_in(**partition.SCHEMES.check(scheme))
     if not partition.takes_clients_from_data(scheme):
         return None
     dataset = registry.load(graph)

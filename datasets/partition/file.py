@@ -38,6 +38,14 @@ def partition(
     return read
 
 
+def clients_in(*, path: str = "", key: str = "") -> int:
+    """Return the number of clients in the file, 0 if it holds none. Raises UserError if it cannot be read."""
+    read = _read(path, key)
+    if isinstance(read, list):
+        return len(read)
+    return int(read.max(initial=-1)) + 1 if read.dtype.kind in "iu" else 0
+
+
 def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
     """Convert ids of the whole graph to ids of its component; invalid ids become the one after its last."""
     known = (nodes >= 0) & (nodes < len(component))

@@ -300,12 +300,14 @@ def test_curves_have_what_a_method_reports_of_every_round() -> None:
     assert Results((record,)).curves()["sparsity"].tolist() == [10.0, 20.0]
 
 
-def test_clients_of_an_attribute_and_of_what_is_given_are_counted() -> None:
+def test_clients_of_an_attribute_a_file_and_of_what_is_given_are_counted(tmp_path: Path) -> None:
     graph = networkx.path_graph(12)
     for node, values in graph.nodes(data=True):
         values |= {"x": [float(node), 1.0], "y": node % 2, "ward": "abc"[node % 3]}
-    named, by_name = "attribute[key=ward]", ["Oslo", "Rome", "Bern"] * 4
-    for given in (np.arange(12) % 3, by_name, [{*range(4)}, {*range(4, 8)}, {*range(8, 12)}], named):
+    by_name, in_sets = ["Oslo", "Rome", "Bern"] * 4, [{*range(4)}, {*range(4, 8)}, {*range(8, 12)}]
+    np.save(tmp_path / "clients.npy", np.arange(12) % 3)
+    in_file = f"file[path={tmp_path / 'clients.npy'}]"
+    for given in (np.arange(12) % 3, by_name, in_sets, in_file, "attribute[key=ward]"):
         found = run(dataset=graph, partition=given, method="local", rounds=1, seeds=1)
         assert [record.cell.clients for record in found] == [3]
     assert found.by_client()["name"].tolist() == ["a", "b", "c"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core import rounds
 
 
@@ -24,29 +23,9 @@ class Round(rounds.RoundDone):
 
 
 class Stop(Exception):
-    """Raised by a callback to end its cell as stopped, not failed; a later run begins the cell anew."""
+    """Raised by a callback to end its cell as stopped, not failed; a later run runs the cell again."""
 
 
 Callback = Callable[[Round], None]
-"""Function called after every round. `Stop` ends the cell as stopped, any other exception as failed."""
-
-
-@dataclass
-class FromWorkers:
-    """Calls callbacks with the rounds of worker processes, until one raises an exception."""
-
-    callbacks: Sequence[Callback]
-    raised: Exception | None = None
-    """The exception, for the end of the run."""
-
-    def __call__(self, done: Round) -> None:
-        """Call the callbacks with one round."""
-        if self.raised is not None:
-            return
-        try:
-            for callback in self.callbacks:
-                callback(done)
-        except Stop:
-            self.raised = UserError("a callback can stop only cells of this process: set workers=1")
-        except Exception as error:
-            self.raised = error
+"""Function called after every round, in the process of the run. `Stop` ends the cell as stopped, any other
+exception as failed. A cell in a worker process may by then be some rounds further, which are lost."""

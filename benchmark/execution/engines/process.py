@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,7 +19,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.callbacks.base import Round
 from fedsub.benchmark.execution.engines.base import KILLED, MakeFailure, RunCell, lacked_memory
 from fedsub.benchmark.machine import thread_variables
 from fedsub.benchmark.records.record import Record
@@ -42,8 +42,9 @@ class ProcessPool:
     """Seconds after which a cell is stopped and counts as failed."""
     retries: bool = True
     """Whether lost cells are retried."""
-    on_round: Callback = field(default=lambda done: None, compare=False)
-    """Called in this process with the rounds for which the work calls `to_pool`."""
+    on_round: Callable[[Round], Record | None] = field(default=lambda done: None, compare=False)
+    """Called in this process with the rounds for which the work calls `to_pool`. A record that it returns
+    ends the cell."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Generator[Record]:
         """See `Engine.map`."""
@@ -85,8 +86,9 @@ class ProcessPool:
                         except (EOFError, OSError):
                             team.remove(worker)
                             answer = failed(cell, worker.why_gone(cell.key in tried_again))
-                    if isinstance(answer, Round):
-                        self.on_round(answer)
+                    if isinstance(answer, Round) and (answer := self.on_round(answer)) is not None:
+                        worker.stop()
+                        team.remove(worker)
                     if isinstance(answer, Record):
                         if self.retries and lacked_memory(answer) and cell.key not in tried_again:
                             lost.append(cell)

@@ -328,9 +328,14 @@ def test_a_disk_that_fills_up_loses_no_record(
     assert [record["seed"] for record in stored(results)] == [0, 1, 2]
 
 
-def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(parse(["list"])) == 0
+def test_the_listing_names_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDSUB_DATA", "nowhere")
+    (tmp_path / "cora.npz").touch()
+    assert main(parse(["list", "--data", str(tmp_path)])) == 0
     out = capsys.readouterr().out
+    assert re.search(r"^ *cora .* yes *$", out, re.MULTILINE)
     for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
         assert name in out
     # These methods have networks of their own: no backbone applies.

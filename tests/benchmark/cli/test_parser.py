@@ -103,6 +103,7 @@ def test_seeds_that_cannot_be(text: str) -> None:
         ["--dataset"],
         ["verify", "3", "--max-seconds", "0"],
         ["report", "--workers", "3"],
+        ["records", "pack", "--data", "."],
     ],
 )
 def test_bad_usage_is_one_sentence_and_exit_code_2(

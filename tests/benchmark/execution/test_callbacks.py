@@ -8,11 +8,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fedsub import results, run
+from fedsub import run
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import MLflow, Round, Stop, TensorBoard, WandB
 from fedsub.benchmark.execution.runner import attempt
-from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import comparable, make_cell
 
 CELL = make_cell(dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2)
@@ -41,22 +40,17 @@ def test_a_callback_that_raises_is_its_cells_failure() -> None:
     assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
 
 
-def test_a_callback_cannot_stop_a_cell_of_another_process(tmp_path: Path) -> None:
-    """It is told at the end, so that no cell is lost."""
-
+def test_a_callback_ends_cells_of_worker_processes_too() -> None:
     def early(done: Round) -> None:
-        raise Stop
+        if done.cell.seed < 2:
+            raise Stop("enough") if done.cell.seed else ValueError("a fault")
 
-    asked: dict[str, Any] = {
-        "dataset": "community[nodes=60]",
-        "method": "fedavg",
-        "clients": 2,
-        "rounds": 2,
-        "seeds": 2,
-    }
-    with pytest.raises(UserError, match="set workers=1"):
-        run(**asked, workers=2, callbacks=[early], results=tmp_path)
-    assert len(results(tmp_path).successes) == 2
+    asked: dict[str, Any] = {"dataset": "community[nodes=60]", "method": "fedavg", "clients": 2, "rounds": 2}
+    with pytest.warns(UserWarning, match="1 of 3 cells failed"):
+        found = run(**asked, seeds=3, workers=2, callbacks=[early])
+    ends = {record.cell.seed: (record.status, record.error) for record in found}
+    assert (ends[1], ends[2]) == (("stopped", "enough"), ("ok", None))
+    assert (ends[0][1] or "").startswith("ValueError: a fault (test_callbacks.py line ")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Tables for papers: their content, their bold figures, and that LaTeX can read them."""
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from fedsub.benchmark.analysis.means import LEVEL, against_best, holm, make_tabl
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.export import as_text, export
-from fedsub.benchmark.spec.plan import versions_of
+from fedsub.benchmark.spec.plan import make_plan, versions_of
 from tests.benchmark.fakes import make_cell, make_record
 
 SCORES: dict[str, dict[str, list[float]]] = {
@@ -35,13 +37,6 @@ SCORES: dict[str, dict[str, list[float]]] = {
 }
 
 
-OF_METHODS: dict[str, tuple[Any, Any]] = {
-    "backbone": ("gcn", "sgc"),
-    "local_epochs": (1, 2),
-    "learning_rate": (0.01, 0.1),
-    "weighting": ("uniform", "nodes"),
-}
-"""Setting that may differ between compared methods → two values."""
 PRESENT = versions_of(make_cell())
 """Present versions: records of earlier ones are left out."""
 
@@ -54,6 +49,25 @@ def some_results() -> Results:
         for seed, value in enumerate(values)
     ]
     return Results(tuple(records))
+
+
+def fill(folder: Path, records: Iterable[Record]) -> None:
+    for record in records:
+        Records(folder).append(record)
+
+
+def exported(folder: Path, *argv: str) -> str:
+    """The LaTeX table that the command makes of the folder's records."""
+    file = folder / "table.tex"
+    assert main(parse(["export", str(file), "--results", str(folder), *argv])) == 0
+    return file.read_text()
+
+
+def scored(scores: Mapping[str, Sequence[float | None]], **settings: Any) -> Iterator[Record]:
+    """A record for each score of each name, with the seeds 0, 1, …"""
+    for name, values in scores.items():
+        for seed, value in enumerate(values):
+            yield make_record(make_cell(label=name, seed=seed, **settings), value)
 
 
 def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
@@ -80,15 +94,10 @@ def test_latex_has_the_best_and_its_equals_in_bold(tmp_path: Path) -> None:
     environments = [node.environmentname for node in nodes if isinstance(node, LatexEnvironmentNode)]
     assert environments == ["table", "tabular"]
     macros = [node.macroname for node in nodes if isinstance(node, LatexMacroNode)]
-    for rule in ("toprule", "midrule", "bottomrule"):
-        assert macros.count(rule) == 1
+    assert [macros.count(rule) for rule in ("toprule", "midrule", "bottomrule")] == [1, 1, 1]
     rows = cells_of(text)
     assert rows["method"] == ["cora", "pubmed", "mean rank"]
-    bold = {
-        name: [r"\mathbf" in cell for cell in cells[:2]]
-        for name, cells in rows.items()
-        if name in ("FedAvg", "FedProx", "Local")
-    }
+    bold = {name: [r"\mathbf" in cell for cell in rows[name][:2]] for name in ("FedAvg", "FedProx", "Local")}
     assert bold == {"FedAvg": [True, False], "FedProx": [True, True], "Local": [False, True]}
     assert rows["FedAvg"][0] == r"$\mathbf{82.00 \pm 1.58}$"
     assert rows["Local"] == [r"$72.00 \pm 1.58$", rows["Local"][1], "2.50"]
@@ -108,10 +117,7 @@ def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
 
 
 def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
-    central = [
-        make_record(make_cell(method="central", seed=seed), 99.0, privacy="all in one place")
-        for seed in (0, 1)
-    ]
+    central = [make_record(make_cell(method="central", seed=seed), 99.0, privacy="seen") for seed in (0, 1)]
     plain = [make_record(make_cell(seed=seed), 80.0 + seed) for seed in (0, 1)]
     text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
     rows = cells_of(text)
@@ -123,61 +129,48 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
 
 
 def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
-    scores: dict[str, dict[str, float | None]] = {
-        "cora": {"a": 80.0, "b": 70.0, "c": None},
-        "pubmed": {"a": 60.0, "b": 70.0, "c": 65.0},
-    }
-    records = [
-        make_record(make_cell(dataset=dataset, method="fedavg", label=name), value)
-        for dataset, methods in scores.items()
-        for name, value in methods.items()
-    ]
-    shown = as_text(make_table(Results(tuple(records))), "{mean}", "{mean}")
+    cora = scored({"a": [80.0], "b": [70.0], "c": [None]}, dataset="cora")
+    pubmed = scored({"a": [60.0], "b": [70.0], "c": [65.0]}, dataset="pubmed")
+    shown = as_text(make_table(Results((*cora, *pubmed))), "{mean}", "{mean}")
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
 
 
 def test_means_that_are_equal_as_printed_share_a_rank_and_do_not_differ() -> None:
     values = {"a": [60.0, 61.0, 62.0], "b": [62.003, 60.0, 61.0], "c": [50.0, 51.0, 52.0]}
-    records = [
-        make_record(make_cell(label=name, seed=seed), value)
-        for name, scores in values.items()
-        for seed, value in enumerate(scores)
-    ]
-    table = make_table(Results(tuple(records)), against="b")
+    table = make_table(Results(tuple(scored(values))), against="b")
     assert table.figures.set_index("method")["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
     assert as_text(table, "", "").loc["a", "above b"] == "+0.00"
 
 
 @pytest.mark.parametrize("title", ["[12] Fed_Avg", "*Fed", "a<b>|c [mu=1]", "&%_#{}~\\$"])
 def test_a_title_is_the_text_that_latex_prints(tmp_path: Path, title: str) -> None:
-    for record in some_results():
-        Records(tmp_path).append(record)
-    file = tmp_path / "table.tex"
-    argv = ["export", str(file), "--results", str(tmp_path), "--title", f"fedavg={title}"]
-    assert main(parse(argv)) == 0
-    first = file.read_text().split(r"\midrule")[1].split(" & $")[0]
+    fill(tmp_path, some_results())
+    text = exported(tmp_path, "--title", f"fedavg={title}")
+    first = text.split(r"\midrule")[1].split(" & $")[0]
     # Otherwise an argument of the line before, or another letter in LaTeX's default encoding.
     assert not re.search(r"^\s*[*[]|(?<!\$)[<>|]", first)
     assert LatexNodes2Text().latex_to_text(first).strip() == title
 
 
+def test_only_a_row_with_equal_settings_is_subtracted_and_settings_are_shown_rounded() -> None:
+    slow = scored({"fedavg": [60.0], "b": [70.0]}, learning_rate=0.1 + 0.2)
+    fast = scored({"fedavg": [40.0], "b": [45.0]}, learning_rate=0.5)
+    alone = scored({"b": [9.0]}, learning_rate=1.0)
+    above = as_text(make_table(Results((*slow, *fast, *alone)), against="fedavg"), "", "")["above fedavg"]
+    assert above["fedavg"].to_dict() == {"0.3": "+0.00", "0.5": "+0.00"}
+    assert above["b"].to_dict() == {"0.3": "+10.00", "0.5": "+5.00", "1": ""}
+
+
 def test_rows_of_numbers_are_named_by_their_text(tmp_path: Path) -> None:
     for clients, value in ((5, 80.0), (10, 70.0)):
         Records(tmp_path).append(make_record(make_cell(clients=clients, versions=PRESENT), value))
-    file = tmp_path / "table.tex"
-    argv = ["export", str(file), "--results", str(tmp_path), "--rows", "clients", "--title", "10=ten"]
-    assert main(parse([*argv, "--against", "5"])) == 0
-    rows = cells_of(file.read_text())
+    rows = cells_of(exported(tmp_path, "--rows", "clients", "--title", "10=ten", "--against", "5"))
     assert (rows["ten"][-1], rows["5"][-1]) == ("-10.00", "+0.00")
 
 
 @pytest.mark.parametrize("ending", [".tex", ".md", ".csv", ".parquet"])
 def test_rows_of_an_option_are_empty_for_methods_without_it(tmp_path: Path, ending: str) -> None:
-    methods: dict[str, tuple[dict[str, float], str]] = {
-        "local": ({}, ""),
-        "central": ({}, "all in one place"),
-        "fedprox": ({"mu": 0.1}, ""),
-    }
+    methods: dict[str, Any] = {"local": ({}, ""), "central": ({}, "seen"), "fedprox": ({"mu": 0.1}, "")}
     records = [
         make_record(make_cell(method=name, options=options, seed=seed), 60.0 + seed, privacy=privacy)
         for name, (options, privacy) in methods.items()
@@ -217,7 +210,10 @@ def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[Any, 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        *((name, values) for name, values in OF_METHODS.items()),
+        ("backbone", ("gcn", "sgc")),
+        ("local_epochs", (1, 2)),
+        ("learning_rate", (0.01, 0.1)),
+        ("weighting", ("uniform", "nodes")),
         # These settings change no figure.
         ("further_metrics", ([], ["macro_f1"])),
         ("kernel", ("auto", "dgl")),
@@ -315,33 +311,19 @@ def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
 
 
 def test_rows_stand_as_asked_for_beside_their_difference(tmp_path: Path) -> None:
-    store = Records(tmp_path)
-    for record in some_results():
-        store.append(record)
-    file = tmp_path / "table.tex"
-    argv = ["export", str(file), "--results", str(tmp_path), "--method", "local", "fedavg"]
-    assert main(parse([*argv, "--against", "fedavg", "--dataset", "pubmed", "cora"])) == 0
-    rows = cells_of(file.read_text())
+    fill(tmp_path, some_results())
+    argv = ["--method", "local", "fedavg", "--against", "fedavg", "--dataset", "pubmed", "cora"]
+    rows = cells_of(exported(tmp_path, *argv))
     assert [*rows] == ["method", "Local", "FedAvg"]
     assert rows["method"] == ["pubmed", "cora", "mean rank", "above FedAvg"]
     # 72.08 − 62 and 72 − 82, on average.
     assert (rows["Local"][-1], rows["FedAvg"][-1]) == ("+0.04", "+0.00")
 
 
-def test_settings_are_rounded_where_they_are_shown() -> None:
-    records = [make_record(make_cell(learning_rate=rate), 50.0) for rate in (0.1 + 0.2, 0.5)]
-    assert [*as_text(make_table(Results(tuple(records)), rows="learning_rate"), "", "").index] == [
-        "0.3",
-        "0.5",
-    ]
-
-
 def test_the_command_line_exports_what_its_filters_let_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Records(tmp_path)
-    for record in some_results():
-        store.append(record)
+    fill(tmp_path, some_results())
     file = tmp_path / "table.md"
     argv = ["export", str(file), "--results", str(tmp_path), "--method", "fedavg", "local"]
     assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
@@ -359,3 +341,15 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert drawn.read_bytes().startswith(b"%PDF")
     assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
     assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
+
+
+def test_runs_that_deviate_from_their_table_are_left_out_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", "fedavg"]
+    for more in ([], ["--set", "learning_rate=0.5"]):
+        cells = make_plan(parse([*asked, "--seeds", "1", *more]).request).cells
+        fill(tmp_path, map(make_record, cells))
+    for more, left_out in (([], True), (["--rows", "learning_rate"], False)):
+        text = exported(tmp_path, *asked, *more)
+        assert ("left out 1 run " in capsys.readouterr().err) == left_out == ("\n0.5 &" not in text)

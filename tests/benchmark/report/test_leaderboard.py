@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
+from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -341,7 +342,7 @@ def test_a_folder_without_records_is_a_sentence(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
-def test_tables_of_ones_own_share_a_record(tmp_path: Path) -> None:
+def test_tables_of_ones_own_share_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [tmp_path / f"{name}.toml" for name in ("first", "second")]
     for path in own:
         path.write_text(f'extends = "quick"\ntitle = "Mine, {path.stem}"\n[grid]\nmethod = "fedavg"\n')
@@ -351,6 +352,9 @@ def test_tables_of_ones_own_share_a_record(tmp_path: Path) -> None:
     assert "Mine, second" in site
     assert " 1 record." in site
     assert "# Mine, second" in (tmp_path / "leaderboards" / "second.md").read_text(encoding="utf-8")
+    for command in ("show", "report"):
+        assert main(parse([command, "--results", str(tmp_path)])) == 0
+        assert "skipped the records of first, an unknown table" in capsys.readouterr().err
 
 
 TABLES = st.integers(1, 4).flatmap(

@@ -31,7 +31,7 @@ def named(folder: Path) -> dict[str, tuple[str, ...]]:
         "graph.py": ("--dataset", "./graph.py[size=3]"),
         "scheme.py": ("--partition", "./scheme.py[size=3]"),
         "roles.py": ("--set", "split=./roles.py[size=3]"),
-        "clients.txt": ("--partition", "file[path=clients.txt]"),
+        "clients.txt": ("--partition", "file[path=clients.txt]", "--clients", "3"),
         "mine.py": ("--method", "./mine.py"),
         "my_net.py": ("--backbone", "./my_net.py"),
     }
@@ -127,11 +127,11 @@ def test_a_partition_in_the_folder_of_archives_is_data(
     (tmp_path / "data" / "partitions").mkdir(parents=True)
     (tmp_path / "data" / "partitions" / "some.npz").touch()
     monkeypatch.setenv("FEDSUB_DATA", str(tmp_path / "data"))
-    scheme = ("--partition", "file[path=partitions/some.npz]")
+    scheme = ("--partition", "file[path=partitions/some.npz]", "--clients", "3")
     assert cell_of(*scheme).files == ""
     monkeypatch.chdir(tmp_path / "data")
     assert cell_of(*scheme).files == ""
-    assert cell_of("--partition", f"file[path={tmp_path}/data/partitions/some.npz]").files != ""
+    assert cell_of(*scheme[2:], "--partition", f"file[path={tmp_path}/data/{scheme[1][10:]}").files != ""
 
 
 def test_an_edited_method_runs_again_and_stands_beside_its_earlier_state(
