@@ -71,7 +71,6 @@ class FedAuxOptions(Options):
     backbones=("gcn", "graphsage", "mlp", "gat"),
     # The softmax is over the clients that took part.
     tells_attendance=True,
-    exchanges="model parameters, auxiliary vectors",
 )
 class FedAux(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width).

@@ -49,14 +49,7 @@ class FedDCOptions(Options):
     """Definition of ḡ and h_k: the paper's or OpenFGL's."""
 
 
-@register(
-    "feddc",
-    title="FedDC",
-    paper="Gao et al. 2022",
-    options=FedDCOptions,
-    exchanges="model parameters and updates",
-    tasks=BOTH_TASKS,
-)
+@register("feddc", title="FedDC", paper="Gao et al. 2022", options=FedDCOptions, tasks=BOTH_TASKS)
 class FedDC(CorrectedMethod):
     """FedAvg of drift-corrected models, with a drift penalty and a gradient correction."""
 

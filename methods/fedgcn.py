@@ -89,7 +89,6 @@ class FedGCNOptions(Options):
     tasks=BOTH_TASKS,
     backbones=("gcn", "sgc"),
     lacks=("residual",),
-    exchanges="sums of neighbours' features (once; sent=features: features), model parameters",
     breaks_privacy="sent=features: clients receive the true features of other clients' nodes",
     simulation_only="clients sum the features of each other's nodes",
 )

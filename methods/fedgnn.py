@@ -60,7 +60,6 @@ class FedGNNOptions(Options):
     title="FedGNN",
     paper="Wu et al. 2021",
     options=FedGNNOptions,
-    exchanges="model parameters; features and neighbour lists of nodes, once",
     breaks_privacy="clients receive raw features of other clients' nodes",
     simulation_only="clients receive each other's nodes",
 )

@@ -10,13 +10,7 @@ from fedsub.methods.core.base import BOTH_TASKS, register
 from fedsub.methods.fedavg import FedAvg
 
 
-@register(
-    "fedper",
-    title="FedPer",
-    paper="Arivazhagan et al. 2019",
-    exchanges="parameters below the classifier",
-    tasks=BOTH_TASKS,
-)
+@register("fedper", title="FedPer", paper="Arivazhagan et al. 2019", tasks=BOTH_TASKS)
 class FedPer(FedAvg):
     """FedAvg on all parameters except the head. A client coming back has the newest body and its own head."""
 

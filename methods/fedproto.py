@@ -67,14 +67,7 @@ class FedProtoOptions(Options):
         return idle if self.predict == "prototypes" else idle | {"average": "strength above 0"}
 
 
-@register(
-    "fedproto",
-    title="FedProto",
-    paper="Tan et al. 2022",
-    options=FedProtoOptions,
-    backbones=NETWORKS,
-    exchanges="class prototypes",
-)
+@register("fedproto", title="FedProto", paper="Tan et al. 2022", options=FedProtoOptions, backbones=NETWORKS)
 class FedProto(FederatedMethod):
     """Local training towards common class prototypes."""
 

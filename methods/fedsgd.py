@@ -27,7 +27,7 @@ GRADIENT = "gradient"
 """First part of the gradients' names in messages."""
 
 
-@register("fedsgd", title="FedSGD", paper="McMahan et al. 2017", exchanges="gradients of the parameters")
+@register("fedsgd", title="FedSGD", paper="McMahan et al. 2017")
 class FedSGD(FederatedMethod):
     """Gradients go up, parameters come down, once per epoch."""
 

@@ -119,7 +119,6 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     paper="Fu et al. 2024",
     options=FedSprayOptions,
     backbones=("gcn", "sgc", "graphsage", "gat", "gprgnn"),
-    exchanges="feature-structure encoder and one structure proxy per class",
 )
 class FedSpray(FederatedMethod):
     """Personal GNNs regularised by a federated feature-structure encoder; t training nodes in all."""

@@ -102,7 +102,6 @@ class FedTADOptions(Options):
     paper="Zhu et al. 2024",
     options=FedTADOptions,
     backbones=("gcn", "sgc", "graphsage", "mlp", "gprgnn"),
-    exchanges="model parameters, class reliabilities (once)",
     simulation_only="the server needs the clients' class reliabilities before the first round",
 )
 class FedTAD(FederatedMethod):

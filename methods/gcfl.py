@@ -169,7 +169,6 @@ class GCFL(FederatedMethod):
     options=GCFLPlusOptions,
     tasks=BOTH_TASKS,
     tells_attendance=True,
-    exchanges="model parameters, gradient norms",
 )
 class GCFLPlus(GCFL):
     """GCFL that compares clients by the sequences of their gradient norms."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 
-@register("local", title="Local", paper="no communication", exchanges="nothing", tasks=BOTH_TASKS)
+@register("local", title="Local", paper="no communication", tasks=BOTH_TASKS)
 class Local(FederatedMethod):
     """The mixing matrix is the identity. A client that is absent in a round does not train in it."""
 

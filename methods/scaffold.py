@@ -71,12 +71,7 @@ class CorrectedMethod(FederatedMethod):
 
 
 @register(
-    "scaffold",
-    title="SCAFFOLD",
-    paper="Karimireddy et al. 2020",
-    options=ScaffoldOptions,
-    exchanges="model parameters and controls",
-    tasks=BOTH_TASKS,
+    "scaffold", title="SCAFFOLD", paper="Karimireddy et al. 2020", options=ScaffoldOptions, tasks=BOTH_TASKS
 )
 class Scaffold(CorrectedMethod):
     """FedAvg with controls at the clients and at the server."""

@@ -26,7 +26,7 @@ from fedsub.benchmark.analysis.ranking import (
     selection_luck,
 )
 from fedsub.benchmark.analysis.scores import Row, Score, make_rows
-from fedsub.benchmark.analysis.standing import megabytes_of, models_only
+from fedsub.benchmark.analysis.standing import megabytes_of
 from fedsub.benchmark.analysis.trials import Outcome, importance, text
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record, json_ready
@@ -272,10 +272,10 @@ def _over(finding: Finding) -> dict[str, dict[str, float]]:
 
 def _leaves(method: str) -> str:
     """Say in one word what leaves a client; a dash for a method that is not built in."""
-    exchanges = catalog.describe(method).exchanges if method in catalog.methods() else "–"
-    if exchanges in ("nothing", "–"):
-        return exchanges
-    return "models" if models_only(exchanges) else "statistics"
+    if method not in catalog.methods():
+        return "–"
+    leaves = catalog.describe(method).leaves
+    return leaves if leaves == "nothing" else "models" if catalog.models_only(method) else "statistics"
 
 
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedsub.benchmark.analysis.paired import Comparison
 from fedsub.benchmark.analysis.scores import Row, clients_of
-from fedsub.benchmark.analysis.standing import Contender, gains_of, models_only
+from fedsub.benchmark.analysis.standing import Contender, gains_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.datasets.options import Spec
@@ -53,8 +53,7 @@ def along_edges(blocks: Mapping[Block, Sequence[Contender]]) -> AlongEdges:
     gains = {
         method: found
         for method, found in gains_of([blocks[block] for block in shares]).items()
-        if (name := Spec(method).name) in catalog.methods()
-        and not models_only(catalog.describe(name).exchanges)
+        if (name := Spec(method).name) in catalog.methods() and not catalog.models_only(name)
     }
     taus = {method: _tau([*shares.values()], found) for method, found in gains.items()}
     known_taus = {method: tau for method, tau in taus.items() if tau is not None}

@@ -8,7 +8,6 @@ some methods more than others; the arena ranks methods under equal tuning.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ MEGABYTES = (10, 100, 1000)
 """Limits on the MB that a client sends and receives in a run; the reader chooses one."""
 BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
 """All budgets: no limit; only models leave a client; at most so many MB per client."""
-_OF_MODELS = re.compile(r"^nothing$|parameters\b|^updates$|^controls$|encoder$|^gradient norms$|rounds only$")
-"""Matches the parts of a method's exchanges that are its model or changes of it."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +64,6 @@ class Contender:
         return bool(self.ranks)
 
 
-def models_only(exchanges: str) -> bool:
-    """Whether only a model, or changes of it, leave a client."""
-    return all(_OF_MODELS.search(part.strip()) for part in re.split(r",|;| and ", exchanges))
-
-
 def megabytes_of(records: Sequence[Record], clients: int) -> float:
     """Return the MB (10⁶ bytes) that a client sends and receives in a run, mean over clients and records."""
     sent = (
@@ -100,7 +92,6 @@ def standings(
 
 
 def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> list[Contender]:
-    facts = [_leaves(row) for row in rows]
     spent = [megabytes_of(row.records, row.cell.clients) for row in rows]
     ranked = np.array([not (row.privacy or row.exposed[1]) for row in rows])
     surely = np.zeros((len(rows), len(rows)), dtype=bool)
@@ -110,7 +101,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
             continue
         paired = _paired(rows[one], rows[other], metric)
         surely[one, other] = paired is not None and paired.word == HOLDS
-    keeps = {"any": ranked, "models": ranked & [models_only(exchanges) for exchanges, _ in facts]}
+    keeps = {"any": ranked, "models": ranked & [catalog.models_only(row.cell.method) for row in rows]}
     keeps |= {f"mb-{limit}": ranked & (np.array(spent) <= limit) for limit in MEGABYTES}
     ranks: list[dict[str, tuple[int, int]]] = [{} for _ in rows]
     for budget, kept in keeps.items():
@@ -122,9 +113,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
     seeds = [{*row.scores[metric].by_seed} for row, competes in zip(rows, ranked, strict=True) if competes]
     shared = set.intersection(*seeds) if seeds else set()
     found = []
-    for row, (_, leaves), megabytes, own, beats in zip(
-        rows, facts, spent, ranks, surely.sum(axis=1).tolist(), strict=True
-    ):
+    for row, megabytes, own, beats in zip(rows, spent, ranks, surely.sum(axis=1).tolist(), strict=True):
         fitting = same_data(row, [each for each in bases if each.backbone == row.backbone] or bases)
         alike = [each for each in fitting if each.deviations == row.deviations]
         local = next(iter(alike or fitting), None)
@@ -138,17 +127,16 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         score = row.scores[metric]
         surely_above = above is not None and above.word == HOLDS
         found.append(
-            Contender(row, metric, score, leaves, own, beats, gain, surely_above, megabytes, seconds, authors)
+            Contender(
+                row, metric, score, _leaves(row), own, beats, gain, surely_above, megabytes, seconds, authors
+            )
         )
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
 
 
-def _leaves(row: Row) -> tuple[str, str]:
-    """What leaves a client, in the method's own words and by the channel's count."""
-    if row.cell.method not in catalog.methods():
-        return catalog.UNKNOWN, catalog.UNKNOWN
-    facts = catalog.describe(row.cell.method)
-    return facts.exchanges, facts.leaves
+def _leaves(row: Row) -> str:
+    method = row.cell.method
+    return catalog.describe(method).leaves if method in catalog.methods() else catalog.UNKNOWN
 
 
 def _kind(row: Row) -> tuple[str, str]:

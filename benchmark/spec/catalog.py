@@ -39,6 +39,8 @@ LOCAL, FEDAVG = "local", "fedavg"
 """Methods against which all others are compared: clients alone, and the mean of whole models."""
 UNKNOWN = "unknown"
 """What a plug-in exchanges that does not state it."""
+MODEL_PARTS = frozenset({"model", "gradient", "control", "norm"})
+"""Names of messages that hold a model, or what its parameters alone give."""
 DEPARTURES = "Departures:"
 """Start of the paragraph that lists a method's departures from its paper."""
 KINDS = ("dataset", "partition", "split", "backbone", "task", "metric")
@@ -56,12 +58,11 @@ class Method:
     tasks: Sequence[str]
     backbones: Sequence[str]
     lacks: Sequence[str]
-    exchanges: str
     breaks_privacy: str
     exposes: Sequence[str]
     version: int
     leaves: str
-    """Names and sizes of a client's messages, as the channel counts them; `exchanges` for a plug-in."""
+    """Names and sizes of a client's messages, as the channel counts them; a plug-in's own statement."""
     options: Mapping[str, OptionValue]
     """Name → default."""
     tuned: Mapping[str, Range]
@@ -206,17 +207,20 @@ def describe(name: str) -> Method:
 @cache
 def _facts(name: str, method: Any) -> Method:
     info, sent = method.info, _messages().get(name)
-    exchanges = info.exchanges or (UNKNOWN if sent is None else "model parameters")
     bases = reversed(info.options.__mro__[:-1])
     found = {item.name: getattr(info, item.name, None) for item in fields(Method)} | {
-        "exchanges": exchanges,
-        "leaves": exchanges if sent is None else _in_words(sent),
+        "leaves": info.exchanges or UNKNOWN if sent is None else _in_words(sent),
         "options": defaults_of(info.options),
         "tuned": dict(ranges_of(info.options)),
         "meanings": {option: text for kind in bases for option, text in _meanings(kind)},
         "docs": [inspect.getdoc(each) or "" for each in (inspect.getmodule(method), method)],
     }
     return Method(**found)
+
+
+def models_only(name: str) -> bool:
+    """Whether clients of a method of the benchmark send only models, or changes of them."""
+    return _messages().get(name, {"once": {}}).keys() <= MODEL_PARTS
 
 
 def every_epoch(name: str) -> bool:

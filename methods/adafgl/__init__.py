@@ -91,12 +91,7 @@ class AdaFGLOptions(Options):
 
 
 @register(
-    "adafgl",
-    title="AdaFGL",
-    paper="Li et al. 2024",
-    options=AdaFGLOptions,
-    exchanges="model parameters, in the first rounds only",
-    predicts_with="its extractor",
+    "adafgl", title="AdaFGL", paper="Li et al. 2024", options=AdaFGLOptions, predicts_with="its extractor"
 )
 class AdaFGL(FederatedMethod):
     """FedAvg, then personal networks: parameters named `personal.<part>.…`, never sent.

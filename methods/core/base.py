@@ -73,8 +73,8 @@ class MethodInfo:
     lacks: tuple[str, ...] = ()
     """Settings of `Architecture` that the method's own layers do not have: they must keep their defaults."""
     exchanges: str = ""
-    """Content of the messages between clients and server; empty for model parameters, and where a user's
-    method does not say."""
+    """Content of the messages of a user's method, empty if it does not say. The channel's count tells it of
+    the benchmark's own (`benchmark/spec/messages.toml`)."""
     breaks_privacy: str = ""
     """Why the method, or which variant of it, would not be allowed between real clients; empty if all keep to
     the rules. Where options decide, `Options.breaks_privacy` says what holds for a record."""

@@ -67,7 +67,6 @@ MEBI = 2**20
     options=FedCogOptions,
     tasks=BOTH_TASKS,
     backbones=("sgc", "gcn"),
-    exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
     breaks_privacy="lnnc=false: clients can solve for features of nodes whose neighbours are all theirs",
     exposes=(
         "lnnc_alone",

@@ -91,13 +91,7 @@ class FedGTAOptions(Options):
         return idle
 
 
-@register(
-    "fedgta",
-    title="FedGTA",
-    paper="Li et al. 2023",
-    options=FedGTAOptions,
-    exchanges="model parameters, moments of predictions, confidence",
-)
+@register("fedgta", title="FedGTA", paper="Li et al. 2023", options=FedGTAOptions)
 class FedGTA(FederatedMethod):
     """Personalised averages by moments and confidence.
 

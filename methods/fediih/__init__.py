@@ -89,7 +89,6 @@ VARIANCE = 0.25
     options=FedIIHOptions,
     backbones=NETWORKS,
     tasks=BOTH_TASKS,
-    exchanges="model parameters, means and log variances of the factors",
     lacks=("norm", "residual", "input_norm", "head"),
 )
 class FedIIH(FederatedMethod):

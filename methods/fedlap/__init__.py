@@ -66,7 +66,6 @@ PREFIX = "structure"
     paper="Aliakbari et al. 2025",
     options=SmoothOptions,
     backbones=NETWORKS,
-    exchanges="gradients of the parameters and of node features",
     simulation_only="node features are learned from the edges of all clients",
 )
 class FedLap(FedSGD):
@@ -186,7 +185,6 @@ class FedLap(FedSGD):
     paper="Aliakbari et al. 2025",
     options=FedLapPlusOptions,
     backbones=NETWORKS,
-    exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
     simulation_only="node features are learned from the edges of all clients",
     # Since version 2 random draws fix all signs, and the vectors of equal eigenvalues.
     version=2,

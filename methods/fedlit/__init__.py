@@ -60,7 +60,6 @@ from fedsub.methods.stacked.segments import segment_product
     options=FedLITOptions,
     backbones=("gcn", "sgc", "graphsage"),
     lacks=("norm", "residual", "input_norm", "head"),
-    exchanges="model parameters and centroids of link types",
     simulation_only="k-means draws its starts over the links of all clients",
     predicts_with="link types",
 )

@@ -48,7 +48,6 @@ from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unpr
     options=FedPubOptions,
     backbones=NETWORKS,
     tasks=BOTH_TASKS,
-    exchanges="unmasked parameters, functional embeddings",
     breaks_privacy="similarity=label: the server sees every client's class distribution",
 )
 class FedPub(FederatedMethod):

@@ -85,7 +85,6 @@ class Mended(FedSGD):
     options=FedSagePlusOptions,
     tasks=BOTH_TASKS,
     backbones=BACKBONES,
-    exchanges="model parameters; before training, generated features and gradients for them",
     version=2,
     simulation_only="clients train each other's generators on their nodes",
 )
@@ -183,7 +182,6 @@ class FedSagePlus(Mended):
     options=FedSageTrueOptions,
     tasks=BOTH_TASKS,
     backbones=BACKBONES,
-    exchanges="model parameters; before training, features of the missing neighbours",
     breaks_privacy="clients receive the true features of other clients' nodes",
     simulation_only="clients receive each other's features",
 )

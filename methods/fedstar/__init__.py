@@ -53,7 +53,6 @@ class FedStarOptions(Options):
     paper="Tan et al. 2023",
     options=FedStarOptions,
     backbones=("gcn", "sgc", "graphsage", "mlp"),
-    exchanges="structure encoder",
     lacks=("norm", "residual"),
 )
 class FedStar(FedAvg):

@@ -60,8 +60,6 @@ from fedsub.methods.tasks import NodeClassification
     paper="Aliakbari et al. 2024",
     options=FedStructOptions,
     backbones=NETWORKS,
-    exchanges="a: gradients, structure embeddings and their Jacobians; b: gradients, once powers of the "
-    "adjacency matrix and structure features (private: sums of them)",
     breaks_privacy="version a, gdv and n2v need a server that knows every edge; version b with h2v or deg "
     "does not",
     simulation_only="clients use structure embeddings of each other's nodes",

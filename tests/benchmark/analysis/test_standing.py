@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve
-from fedsub.benchmark.analysis.standing import Contender, above_local, gains_of, models_only, standings
+from fedsub.benchmark.analysis.standing import Contender, above_local, gains_of, standings
 from fedsub.benchmark.spec.protocol import Protocol, parse_protocol
 from tests.benchmark.fakes import current_cell, make_cell, make_record
 
@@ -129,18 +129,6 @@ def test_megabytes_are_of_one_client_in_a_whole_run() -> None:
     clients = found["fedavg"].row.cell.clients
     assert found["fedavg"].megabytes == pytest.approx(2 * rounds / clients)
     assert found["fedpub"].megabytes == pytest.approx((2 * rounds + 5) / clients)
-
-
-@pytest.mark.parametrize(
-    ("exchanges", "alone"),
-    [
-        ("parameters below the classifier", True),
-        ("model parameters, auxiliary vectors", False),
-        ("gradients of the parameters and of node features", False),
-    ],
-)
-def test_what_is_a_model_is_told_from_the_rest(exchanges: str, alone: bool) -> None:
-    assert models_only(exchanges) is alone
 
 
 def test_a_curve_is_the_mean_over_seeds_and_keeps_both_ends() -> None:

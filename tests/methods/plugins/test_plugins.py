@@ -27,5 +27,5 @@ def test_a_users_method_passes_the_checks_and_learns(path: Path) -> None:
 
 def test_there_are_the_five_and_two_say_what_they_exchange() -> None:
     assert [path.stem for path in FILES] == ["classmeans", "deepproto", "fednova", "pfedhn", "pfedme"]
-    said = [path.stem for path in FILES if catalog.describe(str(path)).exchanges != catalog.UNKNOWN]
+    said = [path.stem for path in FILES if catalog.describe(str(path)).leaves != catalog.UNKNOWN]
     assert said == ["classmeans", "deepproto"]
