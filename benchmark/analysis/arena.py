@@ -36,6 +36,7 @@ from fedsub.benchmark.spec.catalog import LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes
+from fedsub.datasets.options import parse_name
 
 FEW_COMPARED = 3
 """With fewer compared trials, a search shows next to nothing of the spread from tuning."""
@@ -191,7 +192,7 @@ class Arena:
                 "planned": planned[name],
                 "privacy": self.privacy.get(name, ""),
                 "every_epoch": catalog.every_epoch(name.partition("[")[0]),
-                "leaves": "data" if name in self.privacy else _leaves(name.partition("[")[0]),
+                "leaves": "data" if name in self.privacy else _leaves(name),
             }
 
         others = Ranking(self._tuned).standings if self.privacy else ()
@@ -272,10 +273,13 @@ def _over(finding: Finding) -> dict[str, dict[str, float]]:
 
 def _leaves(method: str) -> str:
     """Say in one word what leaves a client; a dash for a method that is not built in."""
-    if method not in catalog.methods():
+    name, options = parse_name(method)
+    if name not in catalog.methods():
         return "–"
-    leaves = catalog.describe(method).leaves
-    return leaves if leaves == "nothing" else "models" if catalog.models_only(method) else "statistics"
+    leaves = catalog.leaves(name, options.items())
+    if leaves == "nothing":
+        return leaves
+    return "models" if catalog.models_only(name, options.items()) else "statistics"
 
 
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy import stats
@@ -35,14 +35,15 @@ class AlongEdges:
     """Gains over Local on blocks with different shares of edges between clients."""
 
     shares: Mapping[Block, float]
-    """Block → share of the graph's edges that no client holds, smallest first."""
+    """Shown block → share of the graph's edges that no client holds, smallest first."""
     gains: Mapping[str, Sequence[Comparison | None]]
-    """Method → its gain on each block, None if it was not run; the largest tau first."""
-    taus: Mapping[str, float | None]
-    """Method → Kendall's tau-b of share and gain; None with fewer than three blocks or without variation."""
+    """Method → its gain on each of these, None if it was not run; the largest tau first."""
+    taus: Mapping[str, tuple[float | None, int]]
+    """Method → Kendall's tau-b of share and gain over all blocks with both, and their number; None with fewer
+    than three blocks or without variation."""
 
 
-def along_edges(blocks: Mapping[Block, Sequence[Contender]]) -> AlongEdges:
+def along_edges(blocks: Mapping[Block, Sequence[Contender]], shown: Collection[Block]) -> AlongEdges:
     """Order the gains of the methods that exchange more than models by the share of edges between clients.
     Blocks whose records lack the share are left out."""
     known = clients_of(each.row for listed in blocks.values() for each in listed)
@@ -50,18 +51,22 @@ def along_edges(blocks: Mapping[Block, Sequence[Contender]]) -> AlongEdges:
         block: 1 - known[block]["intra_share"] for block in blocks if "intra_share" in known.get(block, {})
     }
     shares = dict(sorted(shares.items(), key=lambda item: item[1]))
+    places = [place for place, block in enumerate(shares) if block in shown]
     gains = {
         method: found
         for method, found in gains_of([blocks[block] for block in shares]).items()
-        if (name := Spec(method).name) in catalog.methods() and not catalog.models_only(name)
+        if (spec := Spec(method)).name in catalog.methods()
+        and not catalog.models_only(spec.name, spec.options.items())
+        and any(found[place] for place in places)
     }
     taus = {method: _tau([*shares.values()], found) for method, found in gains.items()}
-    known_taus = {method: tau for method, tau in taus.items() if tau is not None}
+    known_taus = {method: tau for method, (tau, _) in taus.items() if tau is not None}
     order = sorted(gains, key=lambda method: -known_taus.get(method, -math.inf))
-    return AlongEdges(shares, {method: gains[method] for method in order}, taus)
+    columns = {block: share for block, share in shares.items() if block in shown}
+    return AlongEdges(columns, {method: [gains[method][place] for place in places] for method in order}, taus)
 
 
-def _tau(shares: Sequence[float], gains: Sequence[Comparison | None]) -> float | None:
+def _tau(shares: Sequence[float], gains: Sequence[Comparison | None]) -> tuple[float | None, int]:
     pairs = [(share, gain.difference) for share, gain in zip(shares, gains, strict=True) if gain is not None]
     tau = float(stats.kendalltau(*zip(*pairs, strict=True)).statistic) if len(pairs) > 2 else math.nan
-    return None if math.isnan(tau) else tau
+    return None if math.isnan(tau) else tau, len(pairs)

@@ -101,7 +101,10 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
             continue
         paired = _paired(rows[one], rows[other], metric)
         surely[one, other] = paired is not None and paired.word == HOLDS
-    keeps = {"any": ranked, "models": ranked & [catalog.models_only(row.cell.method) for row in rows]}
+    keeps = {
+        "any": ranked,
+        "models": ranked & [catalog.models_only(row.cell.method, row.cell.options) for row in rows],
+    }
     keeps |= {f"mb-{limit}": ranked & (np.array(spent) <= limit) for limit in MEGABYTES}
     ranks: list[dict[str, tuple[int, int]]] = [{} for _ in rows]
     for budget, kept in keeps.items():
@@ -125,18 +128,12 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         seconds = statistics.fmean(whole) / row.cell.clients if whole else None
         authors = on_same_clients(row.records, metric, theirs)
         score = row.scores[metric]
+        leaves = catalog.leaves(row.cell.method, row.cell.options)
         surely_above = above is not None and above.word == HOLDS
         found.append(
-            Contender(
-                row, metric, score, _leaves(row), own, beats, gain, surely_above, megabytes, seconds, authors
-            )
+            Contender(row, metric, score, leaves, own, beats, gain, surely_above, megabytes, seconds, authors)
         )
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
-
-
-def _leaves(row: Row) -> str:
-    method = row.cell.method
-    return catalog.describe(method).leaves if method in catalog.methods() else catalog.UNKNOWN
 
 
 def _kind(row: Row) -> tuple[str, str]:

@@ -13,13 +13,14 @@ import inspect
 import json
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, wraps
 from importlib.metadata import entry_points
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -43,6 +44,8 @@ MODEL_PARTS = frozenset({"model", "gradient", "control", "norm"})
 """Names of messages that hold a model, or what its parameters alone give."""
 DEPARTURES = "Departures:"
 """Start of the paragraph that lists a method's departures from its paper."""
+Options = Iterable[tuple[str, OptionValue]]
+"""A cell's options, as `Cell.options`."""
 KINDS = ("dataset", "partition", "split", "backbone", "task", "metric")
 Question = TypeVarTuple("Question")
 Answer = TypeVar("Answer")
@@ -206,10 +209,10 @@ def describe(name: str) -> Method:
 
 @cache
 def _facts(name: str, method: Any) -> Method:
-    info, sent = method.info, _messages().get(name)
+    info = method.info
     bases = reversed(info.options.__mro__[:-1])
     found = {item.name: getattr(info, item.name, None) for item in fields(Method)} | {
-        "leaves": info.exchanges or UNKNOWN if sent is None else _in_words(sent),
+        "leaves": info.exchanges or UNKNOWN if sent(name) is None else leaves(name),
         "options": defaults_of(info.options),
         "tuned": dict(ranges_of(info.options)),
         "meanings": {option: text for kind in bases for option, text in _meanings(kind)},
@@ -218,27 +221,44 @@ def _facts(name: str, method: Any) -> Method:
     return Method(**found)
 
 
-def models_only(name: str) -> bool:
+def models_only(name: str, options: Options = ()) -> bool:
     """Whether clients of a method of the benchmark send only models, or changes of them."""
-    return _messages().get(name, {"once": {}}).keys() <= MODEL_PARTS
+    found = sent(name, options)
+    return found is not None and found.keys() <= MODEL_PARTS
 
 
 def every_epoch(name: str) -> bool:
     """Whether a method of the benchmark sends gradients in every local epoch, in place of a model a round."""
-    sent = _messages().get(name, {})
-    return "gradient" in sent and "model" not in sent
+    found = sent(name) or {}
+    return "gradient" in found and "model" not in found
+
+
+def sent(name: str, options: Options = ()) -> dict[str, Any] | None:
+    """Names and bytes of what a client of a method of the benchmark sends: the entry of `MESSAGES` with the
+    most of these options."""
+    fitting = [(len(own), found) for own, found in _messages().get(name, ()) if own <= {*options}]
+    return max(fitting, key=itemgetter(0))[1] if fitting else None
 
 
 @cache
-def _messages() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(MESSAGES.read_text("utf-8"))
+def _messages() -> dict[str, list[tuple[set[tuple[str, OptionValue]], dict[str, Any]]]]:
+    """Method → the options of each of its entries, and what is sent with them."""
+    found: dict[str, list[tuple[set[tuple[str, OptionValue]], dict[str, Any]]]] = {}
+    for key, parts in tomllib.loads(MESSAGES.read_text("utf-8")).items():
+        name, options = parse_name(key)
+        found.setdefault(name, []).append(({*options.items()}, parts))
+    return found
 
 
-def _in_words(sent: Mapping[str, Any]) -> str:
-    """Names and sizes of messages, the largest first."""
-    rounds = {name: size for name, size in sent.items() if name != "once"}
+def leaves(name: str, options: Options = ()) -> str:
+    """Names and sizes of the messages of a method's clients, the largest first; `UNKNOWN` for a plug-in.
+    Methods whose data are in one place say it themselves."""
+    found = sent(name, options)
+    if found is None:
+        return describe(name).leaves if name in methods() else UNKNOWN
+    rounds = {name: size for name, size in found.items() if name != "once"}
     parts = []
-    for sizes, when in ((rounds, "a round"), (sent.get("once", {}), "once")):
+    for sizes, when in ((rounds, "a round"), (found.get("once", {}), "once")):
         largest = sorted(sizes.items(), key=lambda each: -each[1])
         listed = ", ".join(f"{name.replace('_', ' ')} {size:,} B" for name, size in largest)
         parts += [f"{listed} {when}"] if listed else []

@@ -42,16 +42,6 @@ def test_info(capsys: pytest.CaptureFixture[str]):
     assert json.loads(capsys.readouterr().out)["measured"]["nodes"] == 120
 
 
-def test_info_of_a_file_of_which_nothing_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    archive = tmp_path / "mine.npz"
-    assert main(["export", SMALL, "--output", str(archive)]) == 0
-    capsys.readouterr()
-    assert main(["info", str(archive)]) == 0
-    name, *table = capsys.readouterr().out.splitlines()
-    assert name == str(archive)
-    assert ["nodes", "120"] in [row.split() for row in table]
-
-
 def test_info_says_what_was_read_beside_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rows = ("a,x,1,Rome,train", "b,,2,Oslo,test", "c,y,3,Oslo,test", "d,y,3,,test")
     (tmp_path / "nodes.csv").write_text("\n".join(("id,label,f1,branch,split", *rows)))

@@ -110,17 +110,6 @@ def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_ca
     assert registry.load("tiny", folder, download=False).nodes == formats.NODES
 
 
-def test_archive_by_path(folder: Path):
-    raw = RawGraph(formats.SOURCE, formats.TARGET, formats.SPARSE, formats.LABELS)
-    write_archive(folder / "mine.npz", raw, {"note": "made up"})
-    dataset = registry.load(str(folder / "mine.npz"))
-    assert (dataset.name, dataset.nodes, dataset.note) == ("mine", formats.NODES, "made up")
-    with pytest.raises(UserError, match="takes no options"):
-        registry.load(f"{folder / 'mine.npz'}[a=1]")
-    with pytest.raises(UserError, match=r"nowhere\.npz"):
-        registry.load("nowhere.npz")
-
-
 def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", label=np.zeros(2, dtype=int), feat=np.eye(2))
     with pytest.raises(

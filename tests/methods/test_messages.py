@@ -5,14 +5,20 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, combinations
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from torch import Tensor
 
-from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec import catalog, protocol
+from fedsub.benchmark.spec.plan import grid_cells
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.methods.core import registry
 from fedsub.methods.core.channel import KEPT, Channel, Message, slice_size
 from fedsub.methods.core.schedule import Schedule
@@ -26,8 +32,8 @@ PROBE = community_federation(CLIENTS, split="ratio[train=0.3,validation=0.3,test
 """Three clients of the generated graph."""
 
 
-def leaving(name: str) -> dict[str, Any]:
-    """Name of what a client sends at the method's defaults → bytes in a round, the mean of the rounds.
+def leaving(name: str, options: Mapping[str, OptionValue] = MappingProxyType({})) -> dict[str, Any]:
+    """Name of what a client sends → bytes in a round, the mean of the rounds.
 
     `model`: the shared parameters of networks, whose names have several parts; `once`: the names and bytes
     of what is sent beside the rounds, in all, and of what a first message alone contains.
@@ -70,7 +76,7 @@ def leaving(name: str) -> dict[str, Any]:
         patch.object(Channel, "rows_up", watched(Channel.rows_up, seen)),
         patch.object(Channel, "once_up", watched(Channel.once_up, once)),
     ):
-        train(make_method(name, {}, PROBE, network, Schedule(rounds=ROUNDS)))
+        train(make_method(name, dict(options), PROBE, network, Schedule(rounds=ROUNDS)))
     first_alone = [part for part, count in messages.items() if count == 1 and part != "model"]
     once.update({part: seen.pop(part) for part in first_alone})
     found: dict[str, Any] = _each(seen, ROUNDS)
@@ -85,35 +91,46 @@ PROBED = [name for name in registry.names() if not registry.describe(name).merge
 """Merged methods, whose data are in one place, send nothing through the channel."""
 
 
-@pytest.mark.parametrize("name", PROBED)
+STATED = tomllib.loads(catalog.MESSAGES.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", STATED)
 def test_the_table_is_what_the_channel_sees(name: str) -> None:
     """Within 2 %: masks and k-means may move by a rounding on another processor."""
-    stated = tomllib.loads(catalog.MESSAGES.read_text("utf-8"))[name]
-    stated, found = (sent | sent.pop("once", {}) for sent in (stated, leaving(name)))
+    stated, found = (sent | sent.pop("once", {}) for sent in (dict(STATED[name]), leaving(*parse_name(name))))
     assert stated == pytest.approx(found, rel=0.02)
 
 
-def test_the_table_has_no_other_method() -> None:
-    assert tomllib.loads(catalog.MESSAGES.read_text("utf-8")).keys() == {*PROBED}
+def test_the_table_has_every_method_and_no_other() -> None:
+    assert {name for name in STATED if "[" not in name} == {*PROBED}
 
 
-@pytest.mark.parametrize(
-    ("name", "alone"),
-    [
-        ("local", True),
-        ("fedper", True),
-        ("scaffold", True),
-        ("fedsgd", True),
-        # Nodes' gradients, a vector of projections, features before the first round, all data, a user's file.
-        ("fedlap", False),
-        ("fedaux", False),
-        ("fedgnn", False),
-        ("central", False),
-        ("./mine.py", False),
-    ],
-)
-def test_a_message_of_another_name_than_a_models_is_more_than_models(name: str, alone: bool) -> None:
-    assert catalog.models_only(name) is alone
+def variants() -> list[tuple[str, dict[str, OptionValue]]]:
+    """Methods with the options that the benchmark's tables give them, the fewest options first."""
+    cells = (cell for name in protocol.names() for cell in grid_cells(protocol.load_protocol(name)))
+    found = {(cell.method, cell.options) for cell in cells if cell.method in PROBED and cell.options}
+    return [
+        (name, dict(options)) for name, options in sorted(found, key=lambda each: (len(each[1]), str(each)))
+    ]
+
+
+def named(sent: Mapping[str, Any]) -> set[str]:
+    """Names of messages; those sent once apart from the others."""
+    return {*sent, *(f"once.{part}" for part in sent.get("once", ()))}
+
+
+def test_a_variant_of_a_table_sends_what_is_stated_for_it() -> None:
+    for name, options in variants():
+        stated = catalog.sent(name, options.items())
+        assert stated is not None
+        assert named(stated) == named(leaving(name, options)), format_name(name, options)
+
+
+def test_a_message_of_another_name_than_a_models_is_more_than_models() -> None:
+    alone = ["local", "fedper", "scaffold", "fedsgd"]
+    # Nodes' gradients, a vector of projections, features before the first round, all data, a user's file.
+    more = ["fedlap", "fedaux", "fedgnn", "central", "./mine.py"]
+    assert [name for name in (*alone, *more) if catalog.models_only(name)] == alone
 
 
 @pytest.mark.parametrize(
@@ -130,14 +147,34 @@ def test_pages_say_it_by_name_and_size(name: str, leaves: str) -> None:
     assert catalog.describe(name).leaves == leaves
 
 
+def entries() -> dict[str, dict[str, Any]]:
+    """What every method sends at its defaults, and with the fewest options that give other names to the
+    messages of a table's variant."""
+    found = {name: leaving(name) for name in PROBED}
+    for name, options in variants():
+        wanted = named(leaving(name, options))
+        fitting = [key for key in found if parse_name(key)[0] == name and fits(key, options)]
+        if named(found[max(fitting, key=lambda key: len(parse_name(key)[1]))]) == wanted:
+            continue
+        for chosen in chain(*(combinations(options.items(), size) for size in range(1, 1 + len(options)))):
+            with suppress(UserError):
+                if named(sent := leaving(name, dict(chosen))) == wanted:
+                    found[format_name(name, dict(chosen))] = sent
+                    break
+    return found
+
+
+def fits(key: str, options: Mapping[str, OptionValue]) -> bool:
+    return parse_name(key)[1].items() <= options.items()
+
+
 def table() -> str:
     lines = [
-        "# What the channel sees leave a client at a method's defaults: bytes a round; `once`: in all, with",
-        "# what a first message alone contains. Three clients of community[nodes=120], two hidden layers",
-        "# of 16. Written and checked by tests/methods/test_messages.py.",
+        "# What the channel sees leave a client at a method's defaults, or with the options in brackets:",
+        "# bytes a round; `once`: in all, with what a first message alone contains. Three clients of",
+        "# community[nodes=120], two hidden layers of 16. Made by `python -m tests.methods.test_messages`.",
     ]
-    for name in PROBED:
-        sent = leaving(name)
+    for name, sent in entries().items():
         once = sent.pop("once", {})
         sent |= {f"once.{part}": size for part, size in once.items()}
         sizes = ", ".join(f"{part} = {size}" for part, size in sent.items())

@@ -1,12 +1,10 @@
 """A worker that times nothing: run as `python -m tests.benchmark.studies.fake_worker FD`.
 
-The task's `algorithm` says how it behaves: `fine`, `fails`, `dies`, `sleeps`, or `writes:FILE` (appends a
-line to a file for every command).
+The task's `algorithm` says how it behaves: `fine`, or `writes:FILE` (appends a line to a file for every
+command).
 """
 
-import os
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,16 +19,8 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Answer every command with invented seconds."""
     behaviour = task["algorithm"]
     print("noise on standard output")
-    if behaviour == "dies":
-        print("last words", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(3)
 
     def run(command: dict[str, Any]) -> dict[str, Any]:
-        if behaviour == "fails":
-            raise ValueError("not\n  like this")
-        if behaviour == "sleeps":
-            time.sleep(60)
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
                 file.write(f"{command['rounds']}\n")

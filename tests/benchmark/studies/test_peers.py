@@ -70,20 +70,6 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert mean == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "error"),
-    [
-        ("fails", "ValueError: not like this"),
-        ("dies", "ended with exit code 3: last words"),
-        ("sleeps", "no answer within 2 s"),
-    ],
-)
-def test_failures_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch, behaviour: str, error: str) -> None:
-    monkeypatch.setattr(comparing, "ANSWER", 2.0 if behaviour == "sleeps" else 30.0)
-    record = compare(cell(behaviour), Path(sys.executable), PAIRS)
-    assert (record["status"], record["error"]) == ("ours failed", error)
-
-
 def test_a_peer_that_read_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = Worker.ask
 
