@@ -242,7 +242,7 @@ class _Completion(argparse.Action):
         try:
             import shtab
         except ModuleNotFoundError:
-            parser.error("completion needs shtab: pip install 'fedsub-bench[completion]'")
+            parser.error("completion needs shtab: install the extra with pip install -e '.[completion]'")
         from fedsub.datasets.streams import close_output
 
         with suppress(BrokenPipeError):

@@ -56,19 +56,19 @@ README = """\
 # {title}
 
 `clients/client-N.npz` holds only the nodes, edges and labels of client N. Copy it, and nothing else of this
-folder, to that client's machine. Each machine needs `pip install 'fedsub-bench[flower]'`.
+folder, to that client's machine. Each machine needs `pip install -e '.[flower]'` in a clone of FedSub Bench.
 
 1. The server: `flower-superlink --insecure --host 0.0.0.0 --disable-runtime-dependency-installation`
-2. Client N: `flower-supernode --insecure --superlink SERVER:8000 --node-config
-   'partition-id=N num-partitions={clients} data="/path/to/client-N.npz"'`
+2. Client N: `flower-supernode --insecure --superlink SERVER:8000 \\
+   --node-config 'partition-id=N num-partitions={clients} data="/path/to/client-N.npz"'`
 3. Start: `flwr run . LINK --stream`, with `[superlink.LINK]`, `address = "SERVER:8000"` and
-   `insecure = true` in `$FLWR_HOME/config.toml`
+   `insecure = true` in `~/.flwr/config.toml` (or `config.toml` in the folder `FLWR_HOME`)
 
 The server writes `outcome.json` to its working folder. `--insecure` sends everything in clear text, and lets
 anyone join. With certificates and keys, use these options instead:
 
 1. `--ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt --enable-supernode-auth`
-2. `--root-certificates ca.crt --auth-supernode-private-key client-N.key`, after the server's
+2. `--root-certificates ca.crt --auth-supernode-private-key client-N`, after the server's
    `flwr supernode register client-N.pub LINK`
 3. `root-certificates = "ca.crt"`
 """

@@ -72,7 +72,7 @@ def run(cell: Cell, federation: Federation) -> dict[str, Any]:
     Raises UserError if Flower is not installed or the run fails. All processes end with the run.
     """
     if shutil.which("flower-superlink", path=_path()) is None:
-        raise UserError("Flower is not installed: pip install 'fedsub-bench[flower]'")
+        raise UserError("Flower is not installed: install the extra with pip install -e '.[flower]'")
     with tempfile.TemporaryDirectory(prefix="fedsub-flower-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         app, target, log = folder / "app", folder / "outcome.json", folder / "run.log"

@@ -32,7 +32,6 @@ from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
 from tests.benchmark.fakes import make_cell, write_method
 from tests.methods.federations import make_method
-from tests.methods.rounding import assert_agree
 from tests.methods.variants import APART, APART_OPTIONS
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
@@ -153,13 +152,17 @@ def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMetho
     return train(method), method
 
 
+def assert_same_parameters(methods: Mapping[int, FederatedMethod], whole: FederatedMethod) -> None:
+    for part, value in whole.parameters.items():
+        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
+        torch.testing.assert_close(own, value.detach().expand_as(own), rtol=0, atol=1e-5)
+
+
 def both_ways(cell: Cell, folder: Path) -> tuple[Outcome, Outcome]:
     """Run the cell as a federation and as one program, check that both agree, and return both outcomes."""
     found, methods, _ = federated(cell, folder)
     expected, whole = stacked(cell, make_clients(cell)[2])
-    for part, value in whole.parameters.items():
-        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
-        assert_agree(own, value.detach().expand_as(own))
+    assert_same_parameters(methods, whole)
     assert found.bytes == expected.bytes
     assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
     return found, expected
@@ -223,9 +226,7 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     whole.epochs[1, killed] = 0
     monkeypatch.setattr(Attendance, "draw", lambda *arguments: whole)
     expected, method = stacked(cell, make_clients(cell)[2])
-    for part, value in method.parameters.items():
-        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
-        assert_agree(own, value.detach().expand_as(own))
+    assert_same_parameters(methods, method)
     assert found.bytes["up"] == expected.bytes["up"]
     assert found.curve["test"] == pytest.approx(expected.curve["test"], abs=1e-6)
 
