@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -86,7 +87,7 @@ def run(cell: Cell, federation: Federation) -> dict[str, Any]:
         command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
         running = stack.enter_context(started(command, environment, log))
         found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2))
-        found["extras"]["wire_bytes"] = _traffic(link, environment)
+        found["extras"]["wire_bytes"] = _traffic(link, environment, log)
         return found
 
 
@@ -190,9 +191,11 @@ def _outcome(target: Path, log: Path, running: subprocess.Popen[bytes], patience
     raise UserError(f"the federation gave no result within {patience:g} s: {_tail(log)}")
 
 
-def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
-    """Return the bytes between the SuperLink and all SuperNodes in the latest run, as counted by Flower."""
-    command = ["flwr", "list", link, "--limit", "1", "--format", "json"]
+def _traffic(link: str, environment: Mapping[str, str], log: Path) -> dict[str, int]:
+    """Return the bytes between the SuperLink and all SuperNodes, as counted by Flower, in the run whose start
+    the log tells: a SuperLink may have other runs."""
+    (number,) = re.findall(r"started run (\d+)", log.read_text("utf-8", "replace"))
+    command = ["flwr", "list", link, "--run-id", number, "--format", "json"]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     traffic = json.loads(said)["runs"][0]["network-traffic"]
     return {"up": traffic["inbound-bytes"], "down": traffic["outbound-bytes"]}

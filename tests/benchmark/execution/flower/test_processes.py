@@ -59,12 +59,12 @@ def test_the_engine_stores_the_record_of_one_program(tmp_path: Path, monkeypatch
     before, begun = {*psutil.Process().children(recursive=True)}, set[psutil.Process]()
     method.write_text(OWN)
 
-    def traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
+    def traffic(link: str, environment: Mapping[str, str], log: Path) -> dict[str, int]:
         # Asked while all run: orphans are no longer this process's children.
         begun.update({*psutil.Process().children(recursive=True)} - before)
         for folder in Path(environment["FLWR_HOME"]).parent.glob("client-*"):
             seen[folder.name] = sorted(path.name for path in folder.iterdir())
-        return counted(link, environment)
+        return counted(link, environment, log)
 
     counted = loopback._traffic
     monkeypatch.setattr(loopback, "_traffic", traffic)
