@@ -35,18 +35,18 @@ def test_a_finished_clone_has_nothing_left_to_do() -> None:
     records = Records(Path(__file__).parents[3] / "results")
     plan = make_plan(parse(["--all"]).request)
     # The records of these are still to be made.
-    unfinished = ("natural", "federatedscope", "fediih-a6")
+    unfinished = ("federatedscope", "fediih-a6")
     left = [cell for cell in plan.cells if cell.protocol not in unfinished and not records.done(cell)]
     # Graphs whose files could not be had where the records are made.
     assert {cell.dataset.name for cell in left} <= {"ogbn_arxiv", "wikics", "flickr_saint"}
 
 
 def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
-    """Every method but FedOpt, which one table prints, on as many clients as the attribute has values."""
+    """Every method, on as many clients as the attribute has values."""
     protocol = load_protocol("natural")
     cells = grid_cells(protocol)
     assert protocol.seeds == 10
-    assert {cell.method for cell in cells} == set(registry.names()) - {"fedopt"}
+    assert {cell.method for cell in cells} == set(registry.names())
     places = {(cell.dataset, cell.partition, cell.clients) for cell in cells}
     assert len(places) == 5
     for dataset, scheme, clients in places:
