@@ -44,7 +44,7 @@ MODEL_PARTS = frozenset({"model", "gradient", "control", "norm"})
 """Names of messages that hold a model, or what its parameters alone give."""
 DEPARTURES = "Departures:"
 """Start of the paragraph that lists a method's departures from its paper."""
-Options = Iterable[tuple[str, OptionValue]]
+OptionItems = Iterable[tuple[str, OptionValue]]
 """A cell's options, as `Cell.options`."""
 KINDS = ("dataset", "partition", "split", "backbone", "task", "metric")
 Question = TypeVarTuple("Question")
@@ -221,7 +221,7 @@ def _facts(name: str, method: Any) -> Method:
     return Method(**found)
 
 
-def models_only(name: str, options: Options = ()) -> bool:
+def models_only(name: str, options: OptionItems = ()) -> bool:
     """Whether clients of a method of the benchmark send only models, or changes of them."""
     found = sent(name, options)
     return found is not None and found.keys() <= MODEL_PARTS
@@ -233,7 +233,7 @@ def every_epoch(name: str) -> bool:
     return "gradient" in found and "model" not in found
 
 
-def sent(name: str, options: Options = ()) -> dict[str, Any] | None:
+def sent(name: str, options: OptionItems = ()) -> dict[str, Any] | None:
     """Names and bytes of what a client of a method of the benchmark sends: the entry of `MESSAGES` with the
     most of these options."""
     fitting = [(len(own), found) for own, found in _messages().get(name, ()) if own <= {*options}]
@@ -250,7 +250,7 @@ def _messages() -> dict[str, list[tuple[set[tuple[str, OptionValue]], dict[str, 
     return found
 
 
-def leaves(name: str, options: Options = ()) -> str:
+def leaves(name: str, options: OptionItems = ()) -> str:
     """Names and sizes of the messages of a method's clients, the largest first; `UNKNOWN` for a plug-in.
     Methods whose data are in one place say it themselves."""
     found = sent(name, options)

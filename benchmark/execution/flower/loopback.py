@@ -194,7 +194,8 @@ def _outcome(target: Path, log: Path, running: subprocess.Popen[bytes], patience
 def _traffic(link: str, environment: Mapping[str, str], log: Path) -> dict[str, int]:
     """Return the bytes between the SuperLink and all SuperNodes, as counted by Flower, in the run whose start
     the log tells: a SuperLink may have other runs."""
-    (number,) = re.findall(r"started run (\d+)", log.read_text("utf-8", "replace"))
+    # The streamed log of the server follows Flower's own line.
+    number, *_ = re.findall(r"started run (\d+)", log.read_text("utf-8", "replace"))
     command = ["flwr", "list", link, "--run-id", number, "--format", "json"]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     traffic = json.loads(said)["runs"][0]["network-traffic"]
