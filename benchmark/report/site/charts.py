@@ -127,6 +127,21 @@ def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Marku
     return Markup("").join([*parts, *_names(named), Markup("</svg>")])
 
 
+def small(points: Sequence[tuple[float, float]], last: float, low: float, high: float, said: str) -> Markup:
+    """Draw a curve without names for a table's row, from 0 to `last` and from `low` to `high`, with a line at
+    zero."""
+
+    def at(place: float, value: float) -> str:
+        return f"{3 + 114 * place / last:.1f} {3 + 30 * (high - value) / ((high - low) or 1.0):.1f}"
+
+    shape = (
+        '<svg class="small" viewBox="0 0 120 36" role="img" aria-label="{}">'
+        '<path class="zero" d="M{} L{}"/><path class="line line-0" d="M{}"/></svg>'
+    )
+    curve = " L".join(at(*point) for point in points)
+    return Markup(shape).format(said, at(0, 0), at(last, 0), curve)
+
+
 def ranks(methods: Sequence[tuple[str, float]], groups: Sequence[tuple[int, int]], said: str) -> Markup:
     """Draw a critical-difference diagram of methods and their mean ranks, the best first: one row each, on
     a common axis. `groups` have the first and the last row of what is not separated: bars at the right."""

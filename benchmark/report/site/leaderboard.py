@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedsub.benchmark.analysis.clients import by_name
@@ -12,7 +12,7 @@ from fedsub.benchmark.analysis.paired import Comparison
 from fedsub.benchmark.analysis.ranking import front
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
 from fedsub.benchmark.analysis.summary import EVERY
-from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter
+from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter, small
 from fedsub.benchmark.report.site.data import (
     NATURAL,
     TUNED,
@@ -52,7 +52,7 @@ def pages(facts: Facts) -> Iterator[Page]:
                 "about": facts.titles[table],
                 "first": block_address("leaderboard", next(iter(blocks)), table),
                 "gains": gains,
-                "along": _along([*blocks], {name: gains[name] for name in gains if name in ranked}),
+                "along": _along([*blocks], gains, ranked),
                 "columns": [_column(block) for block in blocks],
                 "ranked": ranked,
                 "step": _step,
@@ -137,20 +137,32 @@ def _map_address(facts: Facts, table: str) -> str:
     return f"map/{slug(table)}" if len(blocks) > 1 and gains_of([*blocks]) else ""
 
 
-def _along(blocks: Sequence[Block], gains: Mapping[str, Sequence[Comparison | None]]) -> dict[str, Any]:
-    """Return a drawing of the first gains along the option in which the graphs differ; empty without one."""
+def _along(
+    blocks: Sequence[Block], gains: Mapping[str, Sequence[Comparison | None]], ranked: Collection[str]
+) -> dict[str, Any]:
+    """Return drawings of the gains along the option in which the graphs differ: of the first ranked methods
+    together, and of each method alone; empty without one."""
     option, values = _option(blocks)
     if not option:
         return {}
-    drawn = []
-    for method, cells in [*gains.items()][:LABELS]:
+    drawn = {}
+    for method, cells in gains.items():
         known = zip(values, cells, strict=True)
         points = sorted((value, cell.difference) for value, cell in known if cell is not None)
-        drawn.append(Line(method_name(method), points))
-    ends = ", ".join(f"{line.name} {line.points[-1][1]:+.1f}" for line in drawn)
-    told = f"Gain over Local along {option}. At the end: {ends}."
-    svg = lines(drawn, option.replace("_", " "), "gain over Local, points", told)
-    return {"option": option, "svg": svg, "methods": len(drawn)}
+        drawn[method] = Line(method_name(method), points)
+    first = [line for method, line in drawn.items() if method in ranked][:LABELS]
+    ends = {line.name: f"{line.name} {line.points[-1][1]:+.1f}" for line in drawn.values()}
+    told = f"Gain over Local along {option}. At the end: {', '.join(ends[line.name] for line in first)}."
+    every = [0.0, *(value for line in drawn.values() for _, value in line.points)]
+    return {
+        "option": option,
+        "svg": lines(first, option.replace("_", " "), "gain over Local, points", told),
+        "methods": len(first),
+        "curves": {
+            method: small(line.points, max(values), min(every), max(every), f"{ends[line.name]} at the end")
+            for method, line in drawn.items()
+        },
+    }
 
 
 def _option(blocks: Sequence[Block]) -> tuple[str, list[float]]:
