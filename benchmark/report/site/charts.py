@@ -132,10 +132,10 @@ def small(points: Sequence[tuple[float, float]], last: float, low: float, high: 
     zero."""
 
     def at(place: float, value: float) -> str:
-        return f"{3 + 114 * place / last:.1f} {3 + 30 * (high - value) / ((high - low) or 1.0):.1f}"
+        return f"{3 + 114 * place / last:.1f} {3 + 50 * (high - value) / ((high - low) or 1.0):.1f}"
 
     shape = (
-        '<svg class="small" viewBox="0 0 120 36" role="img" aria-label="{}">'
+        '<svg class="small" viewBox="0 0 120 56" role="img" aria-label="{}">'
         '<path class="zero" d="M{} L{}"/><path class="line line-0" d="M{}"/></svg>'
     )
     curve = " L".join(at(*point) for point in points)

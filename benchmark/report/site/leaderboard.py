@@ -48,12 +48,13 @@ def pages(facts: Facts) -> Iterator[Page]:
     for table, blocks in facts.tables.items():
         if address := _map_address(facts, table):
             gains, ranked = gains_of([*blocks.values()]), _ranked(blocks)
+            option, places = _option([*blocks])
             values = {
                 "about": facts.titles[table],
                 "first": block_address("leaderboard", next(iter(blocks)), table),
                 "gains": gains,
-                "along": _along([*blocks], gains, ranked),
-                "columns": [_column(block) for block in blocks],
+                "along": _along(option, places, gains, ranked) if option else {},
+                "columns": [(option, f"{place:g}") for place in places] or [*map(_column, blocks)],
                 "ranked": ranked,
                 "step": _step,
                 "taus": {},
@@ -138,13 +139,13 @@ def _map_address(facts: Facts, table: str) -> str:
 
 
 def _along(
-    blocks: Sequence[Block], gains: Mapping[str, Sequence[Comparison | None]], ranked: Collection[str]
+    option: str,
+    values: Sequence[float],
+    gains: Mapping[str, Sequence[Comparison | None]],
+    ranked: Collection[str],
 ) -> dict[str, Any]:
     """Return drawings of the gains along the option in which the graphs differ: of the first ranked methods
-    together, and of each method alone; empty without one."""
-    option, values = _option(blocks)
-    if not option:
-        return {}
+    together, and of each method alone."""
     drawn = {}
     for method, cells in gains.items():
         known = zip(values, cells, strict=True)

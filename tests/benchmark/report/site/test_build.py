@@ -112,7 +112,7 @@ def test_a_dial_and_named_clients_have_views(tmp_path: Path) -> None:
         Records(tmp_path).append(make_record(cell, 50 + 50 * across * (method == "fedgcn"), **held))
     write_report(tmp_path)
     drawn = _pages(tmp_path, "map.natural")["map/natural"][1]
-    assert 'aria-label="FedGCN +40.0 at the end"><path class="zero" d="M3.0 33.0 L117.0 33.0"/>' in drawn
+    assert 'aria-label="FedGCN +40.0 at the end"><path class="zero" d="M3.0 53.0 L117.0 53.0"/>' in drawn
     (board,) = _pages(tmp_path, "leaderboard.community-across-0.metis.5.natural").values()
     assert "The first 12 clients; 1 more is left out" in board[1]
     assert '<td data-v="1.0">+1.00 (3)</td>' in _pages(tmp_path, "edges")["edges"][1]
