@@ -331,7 +331,14 @@ def _cells(
 ) -> Iterator[Cell | Skip]:
     in_grid, given = variant.text in protocol.grid_for(dataset=dataset)["method"], variant.options
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
-    axes = (_spelt("partition", request.partition, schemes), request.clients, request.backbone)
+    if code := _not_run(dataset, variant.name):
+        yield code
+        return
+    info = catalog.describe(variant.name)
+    listed = protocol.grid_for(dataset=dataset, method=variant.text)["backbone"]
+    # A table's networks are for most methods: one that runs with none of them takes its own.
+    own = () if any(runs_with(info.backbones, name) for name in listed) else info.backbones[:1]
+    axes = (_spelt("partition", request.partition, schemes), request.clients, request.backbone or own)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         values = (dataset, scheme, clients, variant.text, backbone)
         point: dict[str, Any] = dict(zip(AXES, values, strict=True))
@@ -340,11 +347,9 @@ def _cells(
             point["clients"] = catalog.clients_in(dataset, scheme, largest) or clients
         settings = {**protocol.settings_for(**point), **replaced}
         others = (settings.get(name, "") for name in ("split", "selection_metric"))
-        parts = (dataset, variant.name, scheme, backbone, *others)
-        if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
-            yield Skip(code[0], f"its code {NOT_RUN}")
+        if code := _not_run(scheme, backbone, *others):
+            yield code
             continue
-        info = catalog.describe(variant.name)
         task, _ = parse_name(settings.get("task", NODE_CLASSIFICATION.text))
         if not runs_with(info.backbones, backbone):
             yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")
@@ -366,6 +371,12 @@ def _cells(
             further = catalog.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
             named = {"protocol": protocol.name, "label": label, "method": variant.name, "options": options}
             yield _cell({**settings, **point, **named, "further_metrics": further, "seed": 0})
+
+
+def _not_run(*parts: str) -> Skip | None:
+    """Return the first of these parts whose code may not run, as left out."""
+    code = (name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name))
+    return next((Skip(name, f"its code {NOT_RUN}") for name in code), None)
 
 
 def _cell(settings: Mapping[str, Any]) -> Cell:

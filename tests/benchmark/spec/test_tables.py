@@ -50,6 +50,10 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
     for dataset, scheme, clients in places:
         assert clients_in(load(dataset, data_directory, download=False), scheme) == clients
     assert {cell.largest_component for cell in cells} == {False}
+    bare = make_plan(Request(dataset=("community",), method=tuple(registry.names()))).cells
+    default = {(cell.method, cell.options) for cell in bare}
+    control = ("scaffold", (("control", "gradient"),))
+    assert {(cell.method, cell.options) for cell in cells} == default | {control}
 
 
 def test_a_requested_attribute_counts_the_clients_of_the_graph_that_the_table_keeps(
