@@ -101,7 +101,7 @@ class FedGCN(FederatedMethod):
         given = self.architecture
         if self.options.hops > 0 and self.options.sent == "sums":
             if given.input_norm:
-                raise UserError("fedgcn sums unnormalised features: set input_norm=false, or hops=0")
+                raise UserError("FedGCN sums unnormalised features: set input_norm=false, or hops=0")
             if given.backbone == "sgc":
                 if given.hops == 0:
                     raise UserError(

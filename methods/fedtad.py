@@ -131,7 +131,7 @@ class FedTAD(FederatedMethod):
         super().build()
         options, classes = self.options, self.task.width
         if options.nodes < classes:
-            raise UserError(f"fedtad's nodes={options.nodes} is below the number of classes, {classes}")
+            raise UserError(f"FedTAD's nodes={options.nodes} is below the number of classes, {classes}")
         self.found = class_reliability(self.federation, classes, options.reliability).to(self.device)
         self.channel.once_up(reliability=self.found)
         self.reliability = shares(self.found, options.shared_over)

@@ -61,7 +61,7 @@ class CorrectedMethod(FederatedMethod):
         """FedAvg's set-up. Raises UserError for a learning rate of 0."""
         super().build()
         if self.schedule.learning_rate == 0:
-            raise UserError(f"{self.info.name} divides by the learning rate: it must be positive")
+            raise UserError(f"{self.info.title} divides by the learning rate: it must be positive")
 
     def mean_gradient(self, name: str) -> Tensor:
         """(w_s − w_k) / (η E) of a shared parameter, (K, …); E is each client's local epochs, at least 1."""

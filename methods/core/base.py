@@ -284,10 +284,10 @@ class FederatedMethod:
             runs_with(info.backbones, given.backbone) or "backbone" in self.options.unused(given.backbone)
         ):
             listed = ", ".join(info.backbones)
-            raise UserError(f"{info.name} runs with {listed}, not with {given.backbone}")
+            raise UserError(f"{info.title} runs with {listed}, not with {given.backbone}")
         for name in info.lacks:
             if getattr(given, name) != getattr(Architecture, name):
-                raise UserError(f"{info.name}'s own layers do not support {name}: leave it out")
+                raise UserError(f"{info.title}'s own layers do not support {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
         """Make the backbone's inputs; by default from the clients' own graphs. What else `logits`

@@ -113,7 +113,7 @@ class FedGTA(FederatedMethod):
         given = self.architecture
         if self.options.network == "gamlp":
             if given.input_norm or given.norm != "none" or not given.hidden:
-                raise UserError("fedgta's gamlp needs a hidden layer, input_norm=false and norm=none")
+                raise UserError("FedGTA's gamlp needs a hidden layer, input_norm=false and norm=none")
             # GAMLP contains a multi-layer perceptron of the backbone's widths.
             self.architecture = replace(given, backbone="mlp", head="linear")
         super().build()

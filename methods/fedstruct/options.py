@@ -85,7 +85,7 @@ class FedStructOptions(Options):
                 "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
             )
         if not 2 <= self.context <= self.walk_length:
-            raise UserError(f"fedstruct's context={self.context} must be 2 to walk_length={self.walk_length}")
+            raise UserError(f"FedStruct's context={self.context} must be 2 to walk_length={self.walk_length}")
 
     def breaks_privacy(self) -> str:
         if self.version == "a":
