@@ -38,6 +38,8 @@ from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes
 from fedsub.datasets.options import parse_name
 
+ACCURACY = "accuracy"
+"""The score over which gains are compared: the arena ranks by no other score of a printed figure."""
 FEW_COMPARED = 3
 """With fewer compared trials, a search shows next to nothing of the spread from tuning."""
 
@@ -135,6 +137,7 @@ class Arena:
         rows = self.rows
         ranked = [row for row in rows if not row["privacy"]]
         best, *others = (row["method"] for row in ranked)
+        shares, explained = importance(self.entries, own=False)
         entries = [entry.to_dict(caps.get(entry.block)) for entry in self.entries]
         found = {
             "graphs": len(self._ranking.graphs),
@@ -152,7 +155,8 @@ class Arena:
                 cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
                 for cost in ("megabytes", "seconds")
             },
-            "importance": importance(self.entries, own=False).to_dict(),
+            "importance": shares.to_dict(),
+            "importance_r2": explained,
             "ranking": rows,
             "unranked": self.unranked,
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
@@ -259,8 +263,8 @@ def _kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
     return float(stats.kendalltau(*zip(*known, strict=True)).statistic) if len(known) > 2 else math.nan
 
 
-def _over(finding: Finding) -> dict[str, dict[str, float]]:
-    """Method → rival → difference to it, mean over the columns."""
+def _over(finding: Finding) -> dict[str, dict[str, list[float]]]:
+    """Method → rival → difference to it: mean over the columns, smallest, largest."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for column in finding.columns:
         ours, theirs = column.columns[0].ours, column.columns[0].theirs
@@ -268,7 +272,10 @@ def _over(finding: Finding) -> dict[str, dict[str, float]]:
             if compared is not None:
                 one, other = (str(dict(each.point)["method"]) for each in (ours, side))
                 found[one][other].append(compared.difference)
-    return {one: {other: fmean(each) for other, each in rivals.items()} for one, rivals in found.items()}
+    return {
+        one: {other: [fmean(each), min(each), max(each)] for other, each in rivals.items()}
+        for one, rivals in found.items()
+    }
 
 
 def _leaves(method: str) -> str:
@@ -284,7 +291,7 @@ def _leaves(method: str) -> str:
 
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the gain of each paper's own method over the paper's rival. `printed` and `reproduced` (measured
-    under the paper's protocol) are means over the `figures` that have both (`Entry.to_dict` of
+    under the paper's protocol) are means over the `figures` of accuracy that have both (`Entry.to_dict` of
     `analysis.figures`); `tuned` compares both as tuned (`Arena.rows`), None if not measured.
 
     A paper's own method is printed with its name alone or with one word more, as in `NAME 1-hop`. A word
@@ -295,7 +302,7 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
         # reproduction.json leaves out empty values.
         gain = figure.get("gain", {})
         own = re.fullmatch(rf"{re.escape(figure['paper'])}( [^\s=]+)?", figure["method"])
-        if own and {"printed", "measured"} <= gain.keys():
+        if own and figure["metric"] == ACCURACY and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     titles = {name: catalog.describe(name).title for name in catalog.methods()}
     tuned = {titles.get(row["method"], row["method"]): row["gain"].value for row in rows}

@@ -86,12 +86,16 @@ class Rank:
     """Probability of improvement over LOCAL."""
     over_fedavg: Interval | None
     """Probability of improvement over FEDAVG; None if FEDAVG is not in the field."""
-    as_local: int
-    """Number of draws that have LOCAL's score because the run failed or is missing."""
+    replaced: int
+    """Number of draws whose run failed or is missing."""
 
 
 class Ranking:
-    """The ranked methods of a field; those below LEAST_COVERAGE are left out."""
+    """The ranked methods of a field; those below LEAST_COVERAGE are left out.
+
+    A draw that failed or is missing has LOCAL's score, or the method's lowest on the block if that is lower:
+    so no method gains by failing on hard draws.
+    """
 
     def __init__(self, field: Field, seed: int = 0, resamples: int = RESAMPLES) -> None:
         """Raises ValueError for a field without LOCAL, or with a draw on which LOCAL has no score."""
@@ -99,14 +103,15 @@ class Ranking:
             name for name, share in zip(field.methods, field.coverage, strict=True) if share >= LEAST_COVERAGE
         )
         if LOCAL not in field.methods:
-            raise ValueError("a ranking needs local: its score replaces the score of failed runs")
+            raise ValueError("a ranking needs local: its score replaces that of failed runs")
         local = field.scores[field.methods.index(LOCAL)]
         if not np.isfinite(local).all():
             raise ValueError("local must have a score on every draw")
         self.methods = field.methods
         self.graphs = tuple(dict.fromkeys(field.graphs))
         self._missing = ~np.isfinite(field.scores)
-        self._scores = np.where(self._missing, local, field.scores)
+        lowest = np.fmin.reduce(field.scores, axis=2, keepdims=True)
+        self._scores = np.where(self._missing, np.fmin(local, lowest), field.scores)
         # (blocks, graphs): the mean over the blocks of a graph.
         member = np.array([[name == graph for graph in self.graphs] for name in field.graphs], dtype=float)
         self._over_blocks = member / member.sum(axis=0)
@@ -123,7 +128,7 @@ class Ranking:
         of_draws = generator.multinomial(draws, [1 / draws] * draws, size=(size, blocks)) / draws
         means = np.einsum("mbd,rbd->rmb", self._scores, of_draws)
         if self._luck is not None:
-            # LOCAL's score, which replaces failed runs, involves no selection.
+            # LOCAL's score, which stands for a block without runs, involves no selection.
             means += self._luck[generator.integers(len(self._luck), size=size)] * ~self._missing.all(axis=2)
         return of_graphs, of_draws, means
 

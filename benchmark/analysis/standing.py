@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
@@ -50,7 +51,8 @@ class Contender:
     gain: Comparison | None
     """Gain over Local, paired by seed; None for Local itself and if Local was not run."""
     is_above_local: bool
-    """Whether it is surely above Local over the seeds that all ranked methods have."""
+    """Whether it is surely above Local over the seeds that all ranked methods have, but for methods with too
+    few to decide."""
     megabytes: float
     """MB that a client sends and receives in a run, mean over clients and seeds."""
     seconds: float | None
@@ -79,16 +81,22 @@ def standings(
 ) -> dict[Block, list[Contender]]:
     """Return block → its methods, best mean first, methods without a rank last.
 
-    Rows that deviate from the protocol are left out, unless all do. Blocks are left out if more is better for
-    none of their scores. `theirs`: key of our cell → runs of the authors' code.
+    A block is ranked by the score that selects its rounds, if the table names one (ROC-AUC for two unbalanced
+    classes), else by the table's first score of which more is better; blocks without one are left out, and
+    rows without it. Rows that deviate from the protocol are left out, unless all do. `theirs`: key of our
+    cell → runs of the authors' code.
     """
     contests = [metric for metric in metrics_of(protocol, rows) if more_is_better(metric)]
-    held = [row for row in rows if contests and contests[0] in row.scores]
     blocks: dict[Block, list[Row]] = {}
     # In a folder of trials every row may deviate: then all are shown.
-    for row in [row for row in held if not row.deviations] or held:
+    for row in [row for row in rows if not row.deviations] or rows:
         blocks.setdefault(row.block, []).append(row)
-    return {block: _ordered(rows, contests[0], theirs) for block, rows in blocks.items()}
+    found = {}
+    for block, listed in blocks.items():
+        metric = next((each for each in (listed[0].cell.selects_by, *contests) if each in contests), "")
+        if held := [row for row in listed if metric in row.scores]:
+            found[block] = _ordered(held, metric, theirs)
+    return found
 
 
 def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> list[Contender]:
@@ -114,7 +122,8 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
             ranks[place][budget] = int(best[place]), int(worst[place])
     bases = [row for row in rows if row.method == LOCAL]
     seeds = [{*row.scores[metric].by_seed} for row, competes in zip(rows, ranked, strict=True) if competes]
-    shared = set.intersection(*seeds) if seeds else set()
+    seeds = [each for each in seeds if len(each) >= LEAST] or [set()]
+    shared = set.intersection(*seeds)
     found = []
     for row, megabytes, own, beats in zip(rows, spent, ranks, surely.sum(axis=1).tolist(), strict=True):
         fitting = same_data(row, [each for each in bases if each.backbone == row.backbone] or bases)
@@ -147,12 +156,12 @@ def _paired(one: Row, other: Row, metric: str, seeds: Collection[int] | None = N
 
 def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:
     """Ranked method → number of blocks on which it is surely above Local (`Contender.is_above_local`), and
-    number on which both were run; the method with the most first."""
+    number on which both were run. Methods on the most blocks come first, then those above on the most."""
     found: dict[str, tuple[int, int]] = {}
     for each in (each for listed in blocks for each in listed if each.is_ranked and each.gain is not None):
         above, of = found.get(each.row.method, (0, 0))
         found[each.row.method] = (above + each.is_above_local, of + 1)
-    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[1][1], item[0])))
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], -item[1][0], item[0])))
 
 
 def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison | None]]:

@@ -154,12 +154,12 @@ class Headline:
     """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
     @property
-    def most_above(self) -> tuple[list[str], int, int] | None:
-        """The methods that are surely above Local on the most blocks, this number, and the number of blocks
-        where the first was run; None if no method is above Local."""
+    def most_above(self) -> tuple[list[str], int, int, int] | None:
+        """Of the methods run on the most blocks: those that are surely above Local on the most, this
+        number, the number of blocks, and that of such methods; None if no method is above Local."""
         above, of = next(iter(self.above.values()), (0, 0))
-        best = [name for name, (blocks, _) in self.above.items() if blocks == above]
-        return (best, above, of) if above else None
+        best = [name for name, found in self.above.items() if found == (above, of)]
+        return (best, above, of, sum(blocks == of for _, blocks in self.above.values())) if above else None
 
 
 def headline(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ COLUMNS = (*BLOCK, "trial", "method", *SCORES, "best", "error")
 """Columns of a row besides its settings."""
 LEAST_TRIALS = 5
 """Least number of trials for which importance is computed."""
+FOLDS = 5
+"""Parts into which searches are divided to test a forest on others than those it has seen."""
 GAIN = "gain"
 """Validation score of a trial's first rung, minus the mean of its search."""
 
@@ -132,7 +134,7 @@ class Trials:
 
     def importance(self) -> pandas.Series:
         """Return the importance of each setting over all trials together (function `importance`)."""
-        return importance(self.outcomes)
+        return importance(self.outcomes)[0]
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw parallel coordinates, one line per trial, and return the axes. Each setting is shown by the
@@ -150,9 +152,9 @@ class Trials:
         return axes
 
 
-def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
+def importance(outcomes: Sequence[Outcome], own: bool = True) -> tuple[pandas.Series, float | None]:
     """Return setting → its share of the importance for GAIN, largest first; without `own` only for settings
-    that all methods share.
+    that all methods share. And the forest's R² on searches that it has not seen; None with fewer than FOLDS.
 
     Permutation importance in a random forest (Breiman, Machine Learning 2001); empty for fewer than
     LEAST_TRIALS with a score.
@@ -160,17 +162,24 @@ def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
     import pandas
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.inspection import permutation_importance
+    from sklearn.model_selection import GroupKFold, cross_val_score
 
     points = _points(outcomes)
+    search = [place for place, each in enumerate(outcomes) for _ in range(len(each.points))]
     if not own:
         points = points.loc[:, [name for name in points if "." not in name]]
     if len(points) < LEAST_TRIALS:
-        return pandas.Series(dtype=float)
+        return pandas.Series(dtype=float), None
     gain = points.pop(GAIN)
-    forest = RandomForestRegressor(random_state=0).fit(points, gain)
+    forest = RandomForestRegressor(random_state=0)
+    explained = None
+    if len({*search}) >= FOLDS:
+        folds = GroupKFold(FOLDS)
+        explained = float(cross_val_score(forest, points, gain, groups=search, cv=folds).mean())
+    forest.fit(points, gain)
     found = permutation_importance(forest, points, gain, random_state=0).importances_mean
     shares = pandas.Series(found, points.columns).clip(lower=0)
-    return (shares / (shares.sum() or 1)).sort_values(ascending=False)
+    return (shares / (shares.sum() or 1)).sort_values(ascending=False), explained
 
 
 def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:

@@ -57,14 +57,19 @@ def test_probability_of_improvement_counts_pairs_of_draws_and_half_of_ties() -> 
     assert found["new"].over_fedavg.value == pytest.approx((1 + 0) / 4)
 
 
-def test_a_failed_run_has_the_score_of_local_on_that_draw() -> None:
+def test_a_failed_run_has_the_score_of_local_on_that_draw_and_gains_nothing_by_failing() -> None:
     scores = TWO_GRAPHS.scores.copy()
     scores[2, 0, 1] = math.nan
     ranking = Ranking(Field(METHODS, TWO_GRAPHS.graphs, scores))
     new = next(each for each in ranking.standings if each.method == "new")
-    assert new.as_local == 1
+    assert new.replaced == 1
     # 80 and local's 72 on a's first block.
     assert new.gain.value == pytest.approx(((76 - 71 - 2) / 2 - 10) / 2)
+    # Its other draw on b is below local's: then it counts for this one too.
+    scores[2, 0, 1], scores[2, 2, 1] = 80, math.nan
+    ranking = Ranking(Field(METHODS, TWO_GRAPHS.graphs, scores))
+    new = next(each for each in ranking.standings if each.method == "new")
+    assert new.gain.value == pytest.approx(((80 - 71 - 2) / 2 - 10) / 2)
 
 
 def test_below_four_fifths_of_the_draws_there_is_no_rank() -> None:

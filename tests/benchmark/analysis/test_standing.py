@@ -66,7 +66,22 @@ def test_gains_over_local_are_paired_by_seed() -> None:
     assert list(gains_of([contenders()])) == ["fedgnn", "fedpub", "fedavg"]
 
 
-@pytest.mark.parametrize("rivals", [5, 20])
+def test_a_block_is_ranked_by_the_score_that_selects_its_rounds() -> None:
+    records = [
+        make_record(
+            current_cell(method=method, label=method, backbone="gcn", selection_metric="roc_auc"),
+            accuracy,
+            metrics={"accuracy": accuracy, "roc_auc": 100 - accuracy},
+        )
+        for method, accuracy in SCORES.items()
+    ]
+    (listed,) = standings(toy("gcn"), make_rows(toy("gcn"), records)).values()
+    assert {each.metric for each in listed} == {"roc_auc"}
+    assert [each.row.method for each in listed] == ["fedavg", "local", "fedpub", "fedgnn"]
+
+
+# One seed decides nothing, so it takes no seed from the others.
+@pytest.mark.parametrize("rivals", [1, 5, 20])
 def test_more_seeds_than_the_others_put_no_method_above_local(rivals: int) -> None:
     seeds = {"local": 20, "fedpub": 20, "fedavg": rivals}
     records = [
@@ -78,7 +93,7 @@ def test_more_seeds_than_the_others_put_no_method_above_local(rivals: int) -> No
         for seed in range(count)
     ]
     (listed,) = standings(toy("gcn"), make_rows(toy("gcn"), records)).values()
-    assert above_local([listed])["fedpub"] == (rivals == 20, 1)
+    assert above_local([listed])["fedpub"] == (rivals != 5, 1)
     gains = {each.row.method: each.gain.word for each in listed if each.gain is not None}
     assert gains["fedpub"] == "holds"
 

@@ -54,6 +54,8 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
     default = {(cell.method, cell.options) for cell in bare}
     control = ("scaffold", (("control", "gradient"),))
     assert {(cell.method, cell.options) for cell in cells} == default | {control}
+    # The arena tunes the options, so it has no variants.
+    assert load_protocol(str(ARENA)).grid["method"] == tuple(dict.fromkeys(cell.method for cell in cells))
 
 
 def test_a_requested_attribute_counts_the_clients_of_the_graph_that_the_table_keeps(

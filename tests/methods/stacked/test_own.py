@@ -165,7 +165,7 @@ def test_fedper_keeps_the_last_module_with_parameters() -> None:
 
 def test_methods_that_read_hidden_layers_refuse_a_users() -> None:
     assert {"fedpub", "moon", "fedproto", "fedaux"}.isdisjoint(LISTED)
-    with user_objects({("backbone", "mine"): Mean}), pytest.raises(UserError, match="moon runs with gcn"):
+    with user_objects({("backbone", "mine"): Mean}), pytest.raises(UserError, match="MOON runs with gcn"):
         made("moon").build()
 
 

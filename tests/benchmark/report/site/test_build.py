@@ -63,7 +63,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         Records(tmp_path).append(make_record(cell, 80.0 + 4 * cell.seed))
     row: dict[str, Any] = {"method": "fedsgd", "rank": [1.5, 1.0, 2.25], "gain": [2.0, None, None]}
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
-    row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": "", "wins": 2, "as_local": 7, "trials": 12}
+    row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": "", "wins": 2, "replaced": 7, "trials": 12}
     row |= {"planned": 20, "improvability": 3.21, "places": [1, 3], "every_epoch": True}
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
