@@ -46,7 +46,7 @@ MOST_ROUNDS = 20
 ANSWER = 300.0
 """Seconds to wait for a worker's answer before it counts as failed."""
 FEW = 4
-"""Number of values below which only the minimum is shown, without an interval."""
+"""Number of graphs below which only the minimum is shown, without an interval."""
 DATASETS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers")
 CLIENTS = (5, 10, 20, 50, 100)
 SCHEDULE: dict[str, Any] = {
@@ -277,27 +277,32 @@ def write_page(results: Path) -> Path:
         if each.key.partition(" ")[0] == each.method in PAIRINGS
     ]
     machines = list(dict.fromkeys(str(each.made) for each in found))
-    speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    speeds: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
         for name in (each.method, "") if each.ratios else ():
-            speeds[name, str(each.made)].append(median(each.ratios))
+            speeds[name, str(each.made)][each.key.split()[1]].append(median(each.ratios))
     names = {"": "all timings", **{name: registry.describe(name).title for name in PAIRINGS}}
     rows = [
-        [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
+        [title, *(_speed([*speeds[name, machine].values()]) for machine in machines)]
+        for name, title in names.items()
     ]
     path = results / "performance.md"
     return write_template(path, "performance.md", head=["method", *machines], rows=rows, few=FEW)
 
 
-def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return (lower end, geometric mean, upper end) of the 95 % interval."""
-    logs = [math.log(value) for value in values]
+def geometric_mean(graphs: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return (lower end, geometric mean, upper end) of the 95 % interval over graphs; each has the geometric
+    mean of its values, which depend on one another."""
+    logs = [fmean(map(math.log, values)) for values in graphs]
     low, high = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
     return math.exp(low), math.exp(fmean(logs)), math.exp(high)
 
 
-def _speed(values: Sequence[float]) -> str:
-    if len(values) < FEW:
-        return f"least {min(values):.1f}×" if values else ""
-    low, mean, high = geometric_mean(values)
-    return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(values):.1f}×"
+def _speed(graphs: Sequence[Sequence[float]]) -> str:
+    if not graphs:
+        return ""
+    least = f"least {min(map(min, graphs)):.1f}×"
+    if len(graphs) < FEW:
+        return least
+    low, mean, high = geometric_mean(graphs)
+    return f"{mean:.1f}× ({low:.1f}–{high:.1f}), {least}"

@@ -65,7 +65,7 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert record["phases"]["round"]["rounds"] == 2
     timing = msgspec.convert({**record, "key": "", "made": {"cpu": "", "machine": ""}}, Timing)
     assert timing.ratios == [1.0] * PAIRS
-    low, mean, high = geometric_mean([2.0, 8.0, 4.0])
+    low, mean, high = geometric_mean([[1.0, 4.0], [8.0], [4.0]])
     assert low < mean < high
     assert mean == pytest.approx(4.0)
 
