@@ -117,6 +117,22 @@ def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
     )
 
 
+def test_natural_clients_outside_the_largest_component_are_not_left_out_unasked() -> None:
+    asked = [
+        "--dataset",
+        "community[across=0]",
+        "--partition",
+        "attribute[key=community]",
+        "--method",
+        "local",
+    ]
+    with pytest.raises(UserError, match=r"23 of 24 clients .* set largest_component=false"):
+        make_plan(parse(asked).request)
+    (cell,) = make_plan(parse([*asked, "--set", "largest_component=false"]).request).cells
+    assert cell.clients == 24
+    assert make_plan(parse([*asked, "--clients", "1"]).request).cells
+
+
 def test_what_is_named_twice_is_run_once(toy: str) -> None:
     once = ["--table", toy, "--method", "fedprox", "--clients", "3", "--backbone", "gcn", "--seeds", "1,"]
     twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]

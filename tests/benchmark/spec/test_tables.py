@@ -55,6 +55,8 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
     assert len(places) == 5
     for dataset, scheme, clients in places:
         assert clients_in(load(dataset, data_directory, download=False), scheme) == clients
+        without_a_table = Request(dataset=(str(dataset),), partition=(str(scheme),), method=("local",))
+        assert [cell.clients for cell in make_plan(without_a_table).cells] == [clients]
     assert {cell.largest_component for cell in cells} == {False}
     bare = make_plan(Request(dataset=("community",), method=tuple(registry.names()))).cells
     default = {(cell.method, cell.options) for cell in bare}
