@@ -201,6 +201,8 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--set", "split=zzz"], "unknown split 'zzz': choose from file, official, per-class, ratio"),
         (["--set", "rounds=0"], "at least 1"),
+        (["--set", "mu=0.1"], r"'mu': it is an option of .*fedprox.*\[mu=…\]"),
+        (["--partition", str(Path(__file__).parents[3] / "README.md")], r"write file\[path=.*README.md\]"),
         (["--set", "learning_rate=0.1,0.2"], "finite number.*for a grid give learning_rate=0.1 learning"),
         (["--task", "regression"], "unknown task 'regression'"),
     ],
