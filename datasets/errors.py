@@ -19,9 +19,15 @@ def unknown(kind: str, name: str, valid: Iterable[str], place: str = "") -> User
     `place` is where the name was read, such as ` in [grid]`.
     """
     choices = sorted(valid)
-    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    # Papers write FED-PUB, METIS and ogbn-arxiv.
+    plain = {_plain(choice): choice for choice in reversed(choices)}
+    near = [plain[each] for each in difflib.get_close_matches(_plain(name), plain, n=3, cutoff=0.5)]
     hint = f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(choices)}"
     return UserError(f"unknown {kind} {name!r}{place}: {hint}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def check_choice(kind: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -30,7 +30,6 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
-from fedsub.datasets.options import parse_name
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import running_only
 from fedsub.datasets.streams import close_output
@@ -144,10 +143,9 @@ def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
 
     failed = False
     for text in options.subject:
-        name, values = parse_name(text)
         print(f"{text}:")
         try:
-            for what, found in checked(name, values):
+            for what, found in checked(text, {}):
                 print(f"  {what}: {found}", flush=True)
         except CheckError as error:
             if error.__cause__ and not isinstance(error.__cause__, UserError):
@@ -170,10 +168,15 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
         for name, protocol in protocols.items()
         for record in stored.of_table(name, grid_cells(protocol))
     ]
+    if not records and (request.table or tables == [TRIALS]):
+        held = ", ".join(protocols) or "any table"
+        raise UserError(f"{request.results} holds no records of {held}: give another folder with --results")
     selected = select(Results(tuple(records)), request).records
     warn(stored)
     _say_unknown(tables, protocols)
     _show(request.results, options, protocols, selected)
+    if failures := {record.key: record for record in selected if record.status == FAILED_RECORD}:
+        say_failed(request, failures.values(), len({record.key for record in selected}), stored)
     return OK
 
 
@@ -181,7 +184,7 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Rewrite every page; reports records without a table."""
     from fedsub.benchmark.report.pages import write_report
 
-    own = [table for table in request.table if table.endswith(".toml")]
+    own = [table for table in request.table if table not in names()]
     pages = write_report(request.results, own)
     print(*pages, sep="\n")
     _say_unknown(Records(request.results).tables(), map(table_name, own))

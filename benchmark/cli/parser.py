@@ -197,6 +197,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; the error for an unknown option names similar ones."""
         found, unknown = super().parse_known_args(args, namespace)
+        # argparse takes an optional list as empty if an option stands before it.
+        if getattr(found, "key", None) == [] and not any(text.startswith("-") for text in unknown):
+            found.key, unknown = unknown, []
         if unknown:
             near = _near(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"there is no {unknown[0]}" + (f", did you mean {', '.join(near)}?" if near else ""))

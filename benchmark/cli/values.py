@@ -54,8 +54,8 @@ def positive(text: str) -> int:
 
 
 def bundle(text: str) -> int | Path:
-    """Parse a number of records, or the path of a bundle (.zip)."""
-    return Path(text) if text.endswith(".zip") else positive(text)
+    """Parse a number of records, or the path of a bundle."""
+    return positive(text) if text.isdecimal() else Path(text)
 
 
 def duration(text: str) -> float:

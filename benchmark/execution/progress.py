@@ -21,9 +21,15 @@ WIDTH = 400
 """Width of a table outside a terminal."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to the command; rich exits with 1."""
+        raise
+
+
 def console_for(is_terminal: bool, stderr: bool = False) -> Console:
     """Return a console on standard output or error; outside a terminal it does not wrap at 80 columns."""
-    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
+    return _Console(stderr=stderr, width=None if is_terminal else WIDTH)
 
 
 class GridProgress:

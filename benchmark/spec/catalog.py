@@ -374,7 +374,8 @@ def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
 
 def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
     """Return the number of clients of a graph, or of its largest component, under a scheme that takes its
-    clients from the data or a file; None for other schemes."""
+    clients from the data or a file; None for other schemes. Raises UserError if the largest component lacks
+    a client."""
     from fedsub.datasets import partition, registry
     from fedsub.datasets.graph import largest_component
     from fedsub.datasets.partition import file
@@ -384,4 +385,10 @@ def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
     if not partition.takes_clients_from_data(scheme):
         return None
     dataset = registry.load(graph)
-    return partition.clients_in(largest_component(dataset) if largest else dataset, scheme)
+    count = partition.clients_in(dataset, scheme)
+    if largest and (held := partition.clients_in(largest_component(dataset), scheme)) < count:
+        raise UserError(
+            f"{count - held} of {count} clients of {scheme} have no node in the largest component of {graph}:"
+            f" set largest_component=false, or give --clients {held} to leave them out"
+        )
+    return count

@@ -40,19 +40,20 @@ class Given:
     def request(self, results: Path, settings: Mapping[str, Any], **given: Any) -> Request:
         """Return the request for the arguments of `run` and `tune`."""
         seeds, save = given.pop("seeds", ()), given.pop("save", ())
-        graph = given.pop("dataset")
+        graph, counts = given.pop("dataset"), listed(_plain(given.pop("clients")))
         parts: dict[str, Iterable[Any]] = {
             "dataset": map(self.dataset, listed(graph)),
             "partition": (self.partition(each, graph) for each in _partitions(given.pop("partition"))),
             "method": map(self.method, listed(given.pop("method"))),
             "backbone": map(self.backbone, listed(given.pop("backbone"))),
             "table": map(str, listed(given.pop("table"))),
-            "clients": (int(n) if isinstance(n, Integral) else n for n in listed(given.pop("clients"))),
+            "clients": (int(n) if isinstance(n, Integral) else n for n in counts),
             "settings": _settings(settings),
             "save": listed(save) if save else (),
         }
         values: dict[str, Any] = {name: tuple(found) for name, found in parts.items()}
         values["clients"] = values["clients"] or self._counted
+        given = {name: int(n) if isinstance(n, np.integer) else n for name, n in given.items()}
         engine = "in-process" if given["workers"] == 1 else "process"
         return Request(**values, seeds=_seeds(seeds), results=results, engine=engine, **given)
 
@@ -144,10 +145,11 @@ def _partitions(given: Any) -> list[Any]:
 
 
 def listed(given: Any) -> list[Any]:
-    """Return one value or several as a list; an array is one value. Raises UserError for an empty list."""
+    """Return one value or several as a list; an array is one value, but a range several. Raises UserError
+    for an empty list."""
     if isinstance(given, list) and not given:
         raise UserError("an empty list selects nothing: leave the argument out to use the table's values")
-    return list(given) if isinstance(given, (list, tuple)) else [given]
+    return list(given) if isinstance(given, (list, tuple, range)) else [given]
 
 
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
@@ -164,12 +166,17 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
 
 def _settings(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield settings in the form `name=value`; a list of values makes a grid."""
-    for name, value in given.items():
+    for name, value in zip(given, map(_plain, given.values()), strict=True):
         several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
         for each in value if several else [value]:
             setting = f"{name}={'+'.join(map(str, each)) if _is_list(each) else format_value(each)}"
             setting_from_text(setting, "run")
             yield setting
+
+
+def _plain(value: Any) -> Any:
+    """Return a range or an array, as of `np.logspace`, as a list."""
+    return np.asarray(value).tolist() if isinstance(value, (np.ndarray, range)) else value
 
 
 def _is_list(value: Any) -> bool:

@@ -220,6 +220,9 @@ class _Identified:
 def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
+    for text in request.partition:
+        if not text.endswith(PLUGIN) and Path(text).expanduser().is_file():
+            raise UserError(f"{text} is no partition scheme: write file[path={text}]")
     for axis in ("partition", "method", "backbone"):
         for text in getattr(request, axis):
             catalog.checked(axis, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS
 from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
@@ -41,6 +42,9 @@ USUAL = {
     **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
     **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
     **dict.fromkeys(("model", "gnn"), "backbone"),
+    **dict.fromkeys(("gpu", "cuda"), "device"),
+    **dict.fromkeys(("algorithm", "algo", "alg"), "method"),
+    "graph": "dataset",
     "averaging": "accuracy",
     "feature_transform": "features",
 }
@@ -62,6 +66,9 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
     if name in _BESIDE:
         where = " or in [grid] of a table" if name in AXES else ""
         return UserError(f"{name} is not a setting: give it with --{name}{where}")
+    if owners := [each for each in catalog.methods() if name in catalog.describe(each).options]:
+        where = f"it is an option of {', '.join(owners)}: write {owners[0]}[{name}=…]"
+        return UserError(f"unknown {kind} {name!r}{place}: {where}")
     return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 
 

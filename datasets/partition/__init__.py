@@ -9,6 +9,8 @@ to the graph. Other schemes are found through the entry point group `fedsub.part
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import OptionValue, Spec, format_name
@@ -38,15 +40,19 @@ def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
 
 
 def partition(
-    dataset: Dataset, scheme: str | Spec, clients: int, seed: int, **options: OptionValue
+    dataset: Dataset | str | Path, scheme: str | Spec, clients: int, seed: int, **options: OptionValue
 ) -> Partition:
-    """Distribute the nodes of `dataset` over `clients` clients.
+    """Distribute the nodes of `dataset`, a graph or its name or path, over `clients` clients.
 
     `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with optional options in brackets:
     `metis[recursive=true]`; `options` override these. The same arguments give the same partition.
     Raises UserError for an unknown scheme or option, fewer than one client, more clients than nodes, a
     negative seed, and a scheme that raises, returns an empty client or otherwise breaks its contract.
     """
+    if not isinstance(dataset, Dataset):
+        from fedsub.datasets.registry import load
+
+        dataset = load(dataset)
     spec = Spec.of(scheme)
     given = SCHEMES.check(spec, **options)
     if clients < 1:

@@ -124,7 +124,7 @@ def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
             )
         given = [given[node] for node in nodes]
     array = np.asarray(given)
-    if array.ndim == 1 and array.dtype.kind == "U":
+    if array.ndim == 1 and (array.dtype.kind == "U" or all(isinstance(each, str) for each in array)):
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
     whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and (array == np.round(array)).all())
     if array.ndim != 1 or not whole:

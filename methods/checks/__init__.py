@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedsub.datasets.errors import UserError
@@ -32,17 +33,19 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
 
 
 def check_method(
-    method: type[FederatedMethod] | str, options: Mapping[str, Any] | None = None
+    method: type[FederatedMethod] | str | Path, options: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
     """Run all checks; return check → "passed", or why it does not apply.
 
-    `method` is a class with `@register`, a name or the path of a file. Raises CheckError for the first check
-    that fails, and UserError for a method that cannot be found or made.
+    `method` is a class with `@register`, or a name or the path of a file, with options in brackets. Raises
+    CheckError for the first check that fails, and UserError for a method that cannot be found or made.
     """
     return dict(checked(method, options or {}))
 
 
-def checked(method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def checked(
+    method: type[FederatedMethod] | str | Path, options: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Run the checks of `check_method` and yield each result."""
     subject = Subject.of(method, options)
     for name, check in CHECKS.items():

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
-from fedsub.datasets.options import checked_options
+from fedsub.datasets.options import checked_options, parse_name
 from fedsub.datasets.partition import partition
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
@@ -54,13 +55,15 @@ class Subject:
     options: Options
 
     @classmethod
-    def of(cls, method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Subject:
+    def of(cls, method: type[FederatedMethod] | str | Path, options: Mapping[str, Any]) -> Subject:
         """Raises UserError for an unknown method, a class without `@register`, and unknown options."""
-        kind = registry.find(method) if isinstance(method, str) else method
+        if isinstance(method, (str, Path)):
+            name, given = parse_name(str(method))
+            kind, options = registry.find(name), {**given, **options}
+        else:
+            kind = method
         if not hasattr(kind, "info"):
-            raise UserError(
-                f"{kind.__name__} is not registered: put @register(name, title=…, paper=…) above it"
-            )
+            raise UserError(f"{kind} is not registered: put @register(name, title=…, paper=…) above it")
         return cls(kind, kind.info.options(**checked_options(kind.info.name, kind.info.options, options)))
 
     @property

@@ -276,6 +276,16 @@ def test_a_list_of_values_is_a_grid() -> None:
     assert len(points) == 4 * found["seed"].nunique()
     (one,) = run(dataset=GRAPH, method="local", clients=2, rounds=1, seeds=1, hidden=[8, 4])
     assert one.cell.architecture.hidden == (8, 4)
+    arrays: dict[str, Any] = {
+        "rounds": np.int64(1),
+        "hidden": np.array([8, 4]),
+        "learning_rate": np.array([0.01, 0.03]),
+    }
+    several = run(GRAPH, "metis", range(2, 4), "local", seeds=1, **arrays)
+    assert {(record.cell.clients, record.cell.schedule.learning_rate) for record in several} == {
+        (clients, rate) for clients in (2, 3) for rate in (0.01, 0.03)
+    }
+    assert {record.cell.architecture.hidden for record in several} == {(8, 4)}
 
 
 def test_finished_cells_are_told_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,7 +349,7 @@ def test_the_best_of_a_search_runs_as_it_was_found(data_directory: Path, tmp_pat
 
 
 def test_a_search_among_several_must_be_named(data_directory: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"trials": 2, "cap": 0, "rounds": 3, "hidden": 8, "progress": False}
+    given: dict[str, Any] = {"trials": np.int64(2), "cap": 0, "rounds": 3, "hidden": 8, "progress": False}
     found = tune(GRAPH, "metis", 3, ["fedavg", MyMethod], **given)
     assert found.best("my-method")["method"] == "my-method"
     assert "hidden" not in found.best("fedavg")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsub.datasets.errors import UserError
+from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.hints import hints_of
 from fedsub.datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
 from fedsub.datasets.options import Spec, checked_options, defaults_of, format_name
@@ -74,6 +74,11 @@ def test_text_is_read_as_the_type_that_is_wanted(target: Any) -> None:
 def test_what_cannot_be_is_one_sentence(target: Any, key: str, value: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         checked_options("own", target, {key: value})
+
+
+@pytest.mark.parametrize("name", ["FED-PUB", "FedPub", "fed_pub"])
+def test_a_name_as_papers_spell_it_is_near(name: str) -> None:
+    assert str(unknown("method", name, ["gcfl", "fedpub"])).endswith("did you mean fedpub?")
 
 
 def test_choices() -> None:

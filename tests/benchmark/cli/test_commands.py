@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,26 @@ def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
     switch.unlink()
     assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 0
     assert [record["seed"] for record in stored(tmp_path)] == [0, 1, 2, 1]
+
+
+def test_what_has_no_figures_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, *ONE, "--seeds", "1", work=lambda cell: failed(cell, "it broke")) == 1
+    capsys.readouterr()
+    assert main(parse(["show", "--results", str(tmp_path)])) == 0
+    assert "it broke" in capsys.readouterr().err
+    assert main(parse(["show", "--table", "fedpub-2", "--results", str(tmp_path)])) == 2
+    assert "no records of fedpub-2" in capsys.readouterr().err
+    assert main(parse(["report", "--table", "nope", "--results", str(tmp_path)])) == 2
+    assert "unknown table 'nope'" in capsys.readouterr().err
+
+
+def test_a_reader_may_close_the_output(tmp_path: Path) -> None:
+    assert run(tmp_path, *ONE, "--seeds", "1") == 0
+    command = [sys.executable, "-m", "fedsub.benchmark", "show", "--results", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as shown:
+        assert shown.stdout is not None
+        shown.stdout.close()
+        assert shown.wait() == 0
 
 
 def test_a_failed_rerun_is_reported_and_leaves_the_result_on_the_page(

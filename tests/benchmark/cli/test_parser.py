@@ -1,5 +1,7 @@
 """Command lines become requests, or one sentence."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,15 @@ def test_a_list_without_an_item_is_not_one_left_out(option: str, capsys: pytest.
             parse([f"--{option}", empty])
         assert f"--{option} is empty" in capsys.readouterr().err
     assert parse([f"--{option}", "", "7"]).request == parse([f"--{option}", "7"]).request
+
+
+@pytest.mark.parametrize("line", ["records forget a-0 b-0 --results x", "records forget --results x a-0 b-0"])
+def test_keys_stand_before_or_after_options(line: str) -> None:
+    assert parse(line.split()).options.key == ["a-0", "b-0"]
+
+
+def test_a_bundle_may_have_any_name() -> None:
+    assert parse(["verify", "study"]).options.count == Path("study")
 
 
 def test_without_a_command_it_runs() -> None:
@@ -124,6 +135,7 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
         ("--lr 0.1", "there is no --lr, did you mean --set learning_rate=…?"),
         ("tune --num_layers 3", "did you mean --set hidden=…?"),
         ("--num-clients 3", "did you mean --clients?"),
+        ("--gpu", "did you mean --device?"),
         ("exprot a.md", "there is no exprot, did you mean export?"),
     ],
 )

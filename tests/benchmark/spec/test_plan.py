@@ -117,6 +117,22 @@ def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
     )
 
 
+def test_natural_clients_outside_the_largest_component_are_not_left_out_unasked() -> None:
+    asked = [
+        "--dataset",
+        "community[across=0]",
+        "--partition",
+        "attribute[key=community]",
+        "--method",
+        "local",
+    ]
+    with pytest.raises(UserError, match=r"23 of 24 clients .* set largest_component=false"):
+        make_plan(parse(asked).request)
+    (cell,) = make_plan(parse([*asked, "--set", "largest_component=false"]).request).cells
+    assert cell.clients == 24
+    assert make_plan(parse([*asked, "--clients", "1"]).request).cells
+
+
 def test_what_is_named_twice_is_run_once(toy: str) -> None:
     once = ["--table", toy, "--method", "fedprox", "--clients", "3", "--backbone", "gcn", "--seeds", "1,"]
     twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]
@@ -185,6 +201,8 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--set", "split=zzz"], "unknown split 'zzz': choose from file, official, per-class, ratio"),
         (["--set", "rounds=0"], "at least 1"),
+        (["--set", "mu=0.1"], r"'mu': it is an option of .*fedprox.*\[mu=…\]"),
+        (["--partition", str(Path(__file__).parents[3] / "README.md")], r"write file\[path=.*README.md\]"),
         (["--set", "learning_rate=0.1,0.2"], "finite number.*for a grid give learning_rate=0.1 learning"),
         (["--task", "regression"], "unknown task 'regression'"),
     ],

@@ -31,6 +31,12 @@ def test_every_protocol_can_be_planned_without_an_option_of_no_effect(name: str)
         assert not given.keys() & idle.keys(), cell.title
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_table_gives_options_only_to_the_methods_that_they_are_meant_for(name: str) -> None:
+    """Else another method is refused, or takes the value of an option of the same name."""
+    assert all("method" in override.when for override in load_protocol(name).overrides if override.options)
+
+
 def test_a_finished_clone_has_nothing_left_to_do() -> None:
     records = Records(Path(__file__).parents[3] / "results")
     plan = make_plan(parse(["--all"]).request)
@@ -49,6 +55,8 @@ def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
     assert len(places) == 5
     for dataset, scheme, clients in places:
         assert clients_in(load(dataset, data_directory, download=False), scheme) == clients
+        without_a_table = Request(dataset=(str(dataset),), partition=(str(scheme),), method=("local",))
+        assert [cell.clients for cell in make_plan(without_a_table).cells] == [clients]
     assert {cell.largest_component for cell in cells} == {False}
     bare = make_plan(Request(dataset=("community",), method=tuple(registry.names()))).cells
     default = {(cell.method, cell.options) for cell in bare}

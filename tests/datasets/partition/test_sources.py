@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given as drawn
@@ -192,11 +193,16 @@ WANTED = [0, 1, 1, 0]
     [
         np.array(WANTED), WANTED, np.array(WANTED, dtype=float), np.array(WANTED, dtype=bool),
         np.array(["north", "south", "south", "north"]), [{0, 3}, {1, 2}], [[0, 3], [1, 2]],
+        np.array(["north", "south", "south", "north"], dtype=object), pd.Series(["a", "b", "b", "a"]),
         [frozenset({3, 0}), frozenset({2, 1})], {3: 0, 0: 0, 1: 1, 2: 1},
     ],
 )  # fmt: skip
 def test_every_spelling_gives_the_same_clients(given: Any) -> None:
     assert clients_from(given).tolist() == WANTED
+
+
+def test_a_graph_may_be_given_by_its_name() -> None:
+    assert partition("community[nodes=60]", "metis", 3, 0).sizes.sum() == 60
 
 
 def test_names_of_nodes_are_in_the_graphs_order() -> None:

@@ -27,6 +27,12 @@ def test_every_method_passes(name: str, options: dict[str, Any]) -> None:
     assert "passed" in found.values()
 
 
+def test_a_name_may_have_options_and_a_file_may_be_a_path(tmp_path: Path) -> None:
+    assert Subject.of("fedprox[mu=0.5]", {}).options == Subject.of("fedprox", {"mu": 0.5}).options
+    with pytest.raises(UserError, match="there is no method at"):
+        check_method(tmp_path / "mine.py")
+
+
 @register("leaking", title="Leaking", paper="none")
 class Leaking(FedAvg):
     """Every client learns from all labels."""
