@@ -70,6 +70,8 @@ def explained(
         yield
     except OSError as cause:
         reason = cause.strerror or str(cause) or type(cause).__name__
+        if action == "read" and isinstance(cause, FileNotFoundError):
+            fix = "check the path"
         raise error(f"cannot {action} {path}: {reason}; {fix}") from cause
 
 
