@@ -1,6 +1,5 @@
 """The command line as its user sees it: exit codes, sentences, and what is written."""
 
-import errno
 import json
 import os
 import re
@@ -270,24 +269,6 @@ def test_a_graph_in_the_folder_of_archives_is_found_by_its_name(
     assert run(tmp_path / "results", *ONE, "--dataset", "bank", "--dry-run", "--format", "json") == 0
     assert {cell["dataset"] for cell in json.loads(capsys.readouterr().out)} == {"bank"}
     assert run(tmp_path / "results", *ONE, "--dataset", "bnk", "--dry-run") == 2
-
-
-@pytest.mark.parametrize(
-    ("number", "advice"), [(errno.ENAMETOOLONG, "give a shorter name"), (errno.EMFILE, "fewer --workers")]
-)
-def test_what_the_system_refuses_is_one_sentence(
-    number: int, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refused(cells: Any) -> None:
-        raise OSError(number, os.strerror(number), "n" * 300)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Records, "check_writable", lambda self, cells: refused(cells))
-        assert run(tmp_path, *ONE) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"fedsub: {os.strerror(number)} (")
-    assert advice in said
-    assert len(said) < 200
 
 
 def test_a_finished_table_is_shown_where_no_page_can_be_written(

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.execution import scheduler as grid
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import failed, make_record, quick_run, run, stored, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,21 +115,6 @@ def test_what_another_process_tried_meanwhile_is_not_tried_again(
     assert run(tmp_path, *ONE, "--seeds", "4", work=lambda cell: failed(cell, "as it did before")) == 1
     assert run(tmp_path, *ONE, *argv, work=work) == 1
     assert ran == [0, 2]
-
-
-def test_the_page_has_what_another_process_finished_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep = grid.keep
-
-    def keep_as_another_does(records: Records, record: Record, request: Request) -> Record:
-        other = dataclasses.replace(record.cell, seed=9)
-        Records(tmp_path).append(make_record(other, 60.0))
-        return keep(records, record, request)
-
-    monkeypatch.setattr(grid, "keep", keep_as_another_does)
-    assert run(tmp_path, *ONE, "--seeds", "1") == 0
-    assert "55.00 ± 7.07" in (tmp_path / "leaderboards" / "default.md").read_text()
 
 
 def test_ctrl_c_keeps_finished_cells_and_says_so_in_one_line(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedsub.benchmark.execution import leases, queue
+from fedsub.benchmark.execution import leases
 from fedsub.benchmark.execution.leases import Leases
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.store import StoreError
 from fedsub.datasets.lock import locked, open_unlinked
-from tests.benchmark.fakes import make_cell, wait_until
+from tests.benchmark.fakes import wait_until
 
 
 def test_a_lease_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
@@ -134,21 +133,3 @@ def test_waiting_for_a_lock_says_what_for_and_ends(
     with locked(path), pytest.raises(TimeoutError, match="remove the file"), locked(path, 0.05, 0.1):
         pass
     assert f"waiting for {path}" in capsys.readouterr().err
-
-
-def test_waiting_for_cells_of_others_says_what_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(queue, "PAUSE", 0.0)
-    cell = make_cell()
-    with Leases(tmp_path) as others, Leases(tmp_path) as mine:
-        others.claim(cell.key)
-        left = queue.Queue([cell], Records(tmp_path), mine)
-        for _ in range(queue.TELL_AFTER + 1):
-            assert left.is_open()
-            assert [*left] == []
-        assert (
-            capsys.readouterr().err == f"waiting for 1 cells that other processes run, such as {cell.title}\n"
-        )
-        others.give_back(cell.key)
-        assert [*left] == [cell]
