@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING, spread_of
@@ -57,6 +57,26 @@ class Comparison:
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
     """Seed → difference, over the seeds that both sides have."""
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+
+def unbeaten(scores: Mapping[Hashable, Mapping[int, float]]) -> list[Hashable]:
+    """Return the names whose mean is below no other's, each two compared as printed over their common seeds.
+
+    Those with fewer than LEAST seeds are not compared, and an unbeaten one shares LEAST with each of the
+    others. Empty without two to compare.
+    """
+    rivals = {name: by_seed for name, by_seed in scores.items() if len(by_seed) >= LEAST}
+
+    def keeps_up(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
+        shared = [seed for seed in ours if seed in theirs]
+        if len(shared) < LEAST:
+            return False
+        # With the decimals of `with_spread`.
+        mine, other = (round(statistics.fmean(each[seed] for seed in shared), 2) for each in (ours, theirs))
+        return mine >= other
+
+    kept = [name for name, ours in rivals.items() if all(keeps_up(ours, each) for each in rivals.values())]
+    return kept if len(rivals) > 1 else []
 
 
 def mean_over_columns(columns: Sequence[Mapping[int, float]]) -> dict[int, float]:
