@@ -2,7 +2,7 @@
 
 A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
 the best mean is bold, and so is every mean that cannot be told from it. The best is below no other over the
-seeds of both (`unbeaten`). The others are compared with it by a paired one-sided t test over common seeds,
+seeds of both (`leading`). The others are compared with it by a paired one-sided t test over common seeds,
 each with its own draw of the data; Holm (1979) corrects the block's p-values. As the same seeds choose the
 best, one of several equal methods loses its bold more often than the test's level. Methods that break privacy
 do not compete, as on the leaderboards.
@@ -20,7 +20,7 @@ from scipy.stats import ttest_rel
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, OPTIONS, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
-from fedsub.benchmark.analysis.paired import unbeaten
+from fedsub.benchmark.analysis.paired import leading
 from fedsub.benchmark.analysis.ranking import DIGITS
 from fedsub.datasets.errors import UserError, unknown
 
@@ -117,12 +117,12 @@ def make_table(
 
 def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
     """Return column of `values` (seeds by methods) → corrected p-value of the test that the best column is
-    better; 1 for the best (`unbeaten`), several if they are equal, NaN without LEAST common seeds. Empty if
+    better; 1 for the best (`leading`), several if they are equal, NaN without LEAST common seeds. Empty if
     there is no best or `sign` is 0.
 
     `sign`: 1 if more is better, -1 if less is better, 0 if methods do not compete on the figure.
     """
-    kept = unbeaten({name: (sign * values[name]).dropna().to_dict() for name in values.columns})
+    kept = leading({name: (sign * values[name]).dropna().to_dict() for name in values.columns})
     if not sign or not kept:
         return {}
     best = kept[0]

@@ -59,23 +59,26 @@ def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> di
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
 
 
-def unbeaten(scores: Mapping[Hashable, Mapping[int, float]]) -> list[Hashable]:
-    """Return the names whose mean is below no other's, each two compared as printed over their common seeds.
+def leading(scores: Mapping[Hashable, Mapping[int, float]]) -> list[Hashable]:
+    """Return the names whose mean is below no other's, each two compared as printed over their common seeds;
+    in a circle (a above b above c above a) those that are below the fewest.
 
-    Those with fewer than LEAST seeds are not compared, and an unbeaten one shares LEAST with each of the
+    Those with fewer than LEAST seeds are not compared, and a leading one shares LEAST with each of the
     others. Empty without two to compare.
     """
     rivals = {name: by_seed for name, by_seed in scores.items() if len(by_seed) >= LEAST}
 
-    def keeps_up(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool:
+    def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
         shared = [seed for seed in ours if seed in theirs]
         if len(shared) < LEAST:
-            return False
+            return None
         # With the decimals of `with_spread`.
         mine, other = (round(statistics.fmean(each[seed] for seed in shared), 2) for each in (ours, theirs))
-        return mine >= other
+        return mine < other
 
-    kept = [name for name, ours in rivals.items() if all(keeps_up(ours, each) for each in rivals.values())]
+    found = {name: [is_below(ours, each) for each in rivals.values()] for name, ours in rivals.items()}
+    most = max((each.count(False) for each in found.values()), default=0)
+    kept = [name for name, each in found.items() if None not in each and each.count(False) == most]
     return kept if len(rivals) > 1 else []
 
 

@@ -11,7 +11,7 @@ from operator import attrgetter, sub
 from typing import Any
 
 from fedsub.benchmark.analysis import metrics
-from fedsub.benchmark.analysis.paired import unbeaten
+from fedsub.benchmark.analysis.paired import leading
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import OK, Record
@@ -197,10 +197,10 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
 
 
 def best_of(rows: Iterable[Row], metric: str) -> list[Row]:
-    """Return the `unbeaten` of the rows that compete (`is_rival`): several if they are equal as printed, none
+    """Return the `leading` of the rows that compete (`is_rival`): several if they are equal as printed, none
     if methods do not compete on the metric."""
     rivals = [row for row in rows if row.is_rival and metric in row.scores and metrics.more_is_better(metric)]
-    best = unbeaten({place: row.scores[metric].by_seed for place, row in enumerate(rivals)})
+    best = leading({place: row.scores[metric].by_seed for place, row in enumerate(rivals)})
     return [row for place, row in enumerate(rivals) if place in best]
 
 

@@ -178,8 +178,8 @@ LEGEND = (
     "the printed figure, each with its verdict. = marks runs that did nothing beyond FedAvg, all or some of "
     "them. For bold, each two rows are compared over the seeds that both have, if they have the table's "
     f"settings, keep privacy, expose no node, are not = and have at least {LEAST} seeds. A row is bold that "
-    f"shares {LEAST} with each of the others and is below none, to two decimals. How it is judged: "
-    "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
+    f"shares {LEAST} with each of the others and is below none, or the fewest, to two decimals. How it is "
+    "judged: [reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
 

@@ -316,7 +316,7 @@ NAN = float("nan")
                 [79] * 3 + [80] * 3 + [NAN] * 3,
                 [NAN] * 3 + [79] * 3 + [71] * 3,
             ),
-            "",
+            "abc",
             id="a circle",
         ),
         # The draw that c lacks counts between the others.
