@@ -1,10 +1,11 @@
 """Means by row and column, and which of them cannot be told from the best.
 
 A block is a column (or a row, if columns are methods) of figures with the same other settings. In every block
-the best mean is bold, and so is every mean that cannot be told from it. They are compared by a paired
-one-sided t test over common seeds, each with its own draw of the data; Holm (1979) corrects the
-block's p-values. As the same seeds choose the best, one of several equal methods loses its bold more often
-than the test's level. Methods that break privacy do not compete, as on the leaderboards.
+the best mean is bold, and so is every mean that cannot be told from it. The best is below no other over the
+seeds of both (`leading`). The others are compared with it by a paired one-sided t test over common seeds,
+each with its own draw of the data; Holm (1979) corrects the block's p-values. As the same seeds choose the
+best, one of several equal methods loses its bold more often than the test's level. Methods that break privacy
+do not compete, as on the leaderboards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scipy.stats import ttest_rel
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, OPTIONS, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.paired import leading
 from fedsub.benchmark.analysis.ranking import DIGITS
 from fedsub.datasets.errors import UserError, unknown
 
@@ -100,7 +102,6 @@ def make_table(
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).round(DIGITS).rank()
-    figures["bold"] &= figures["runs"] >= LEAST
     if against:
         base = figures[figures[rows].map(str) == against]
         if base.empty:
@@ -115,17 +116,19 @@ def make_table(
 
 
 def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
-    """Return column of `values` (seeds by methods) → corrected p-value of the test that the column with the
-    best mean is better; 1 for that column itself, NaN without two common seeds. Empty if `sign` is 0.
+    """Return column of `values` (seeds by methods) → corrected p-value of the test that the best column is
+    better; 1 for the best (`leading`), several if they are equal, NaN without LEAST common seeds. Empty if
+    there is no best or `sign` is 0.
 
     `sign`: 1 if more is better, -1 if less is better, 0 if methods do not compete on the figure.
     """
-    means = sign * values.mean()
-    if not sign or means.isna().all():
+    kept = leading({name: (sign * values[name]).dropna().to_dict() for name in values.columns})
+    if not sign or not kept:
         return {}
-    best = means.idxmax()
+    best = kept[0]
     others = [name for name in values.columns if name != best]
-    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
+    pairs = {name: sign * values[[best, name]].dropna().to_numpy() for name in others}
+    found = {name: 1.0 if name in kept else _p_value(pairs[name]) for name in others}
     return {best: 1.0, **holm(found)}
 
 
@@ -144,8 +147,8 @@ def _sign(values: str) -> int:
 
 
 def _p_value(pairs: np.ndarray) -> float:
-    """p-value of a paired t test, (seeds, 2), that the first column is greater; NaN below two pairs."""
-    if len(pairs) < 2:
+    """p-value of a paired t test, (seeds, 2), that the first column is greater; NaN below LEAST pairs."""
+    if len(pairs) < LEAST:
         return float("nan")
     difference = pairs[:, 0] - pairs[:, 1]
     if np.ptp(difference) == 0:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING, spread_of
@@ -57,6 +57,29 @@ class Comparison:
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
     """Seed → difference, over the seeds that both sides have."""
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+
+def leading(scores: Mapping[Hashable, Mapping[int, float]]) -> list[Hashable]:
+    """Return the names whose mean is below no other's, each two compared as printed over their common seeds;
+    in a circle (a above b above c above a) those that are below the fewest.
+
+    Those with fewer than LEAST seeds are not compared, and a leading one shares LEAST with each of the
+    others. Empty without two to compare.
+    """
+    rivals = {name: by_seed for name, by_seed in scores.items() if len(by_seed) >= LEAST}
+
+    def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
+        shared = [seed for seed in ours if seed in theirs]
+        if len(shared) < LEAST:
+            return None
+        # With the decimals of `with_spread`.
+        mine, other = (round(statistics.fmean(each[seed] for seed in shared), 2) for each in (ours, theirs))
+        return mine < other
+
+    found = {name: [is_below(ours, each) for each in rivals.values()] for name, ours in rivals.items()}
+    most = max((each.count(False) for each in found.values()), default=0)
+    kept = [name for name, each in found.items() if None not in each and each.count(False) == most]
+    return kept if len(rivals) > 1 else []
 
 
 def mean_over_columns(columns: Sequence[Mapping[int, float]]) -> dict[int, float]:

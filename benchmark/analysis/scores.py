@@ -11,9 +11,10 @@ from operator import attrgetter, sub
 from typing import Any
 
 from fedsub.benchmark.analysis import metrics
+from fedsub.benchmark.analysis.paired import leading
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.analysis.trials import text
-from fedsub.benchmark.records.record import DECIMALS, OK, Record
+from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
@@ -195,10 +196,12 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def best_of(rows: Iterable[Row], metric: str) -> Row | None:
-    """Return the best of the rows that compete (`is_rival`); None if methods do not compete on the metric."""
+def best_of(rows: Iterable[Row], metric: str) -> list[Row]:
+    """Return the `leading` of the rows that compete (`is_rival`): several if they are equal as printed, none
+    if methods do not compete on the metric."""
     rivals = [row for row in rows if row.is_rival and metric in row.scores and metrics.more_is_better(metric)]
-    return max(rivals, key=lambda row: round(row.scores[metric].mean, DECIMALS), default=None)
+    best = leading({place: row.scores[metric].by_seed for place, row in enumerate(rivals)})
+    return [row for place, row in enumerate(rivals) if place in best]
 
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:

@@ -48,10 +48,11 @@ def note(table: Table) -> str:
     if table.sign:
         said.append(
             f"Bold: the {'highest' if table.sign > 0 else 'lowest'} mean of a "
-            f"{'row' if table.across else 'column'} among equal settings{further}, and every "
-            "mean that does not differ significantly. The test is a paired one-sided t test over common "
-            f"seeds, each with its own draw of the data (level {LEVEL:g}, Holm's correction). "
-            f"Few seeds separate few methods; with fewer than {LEAST} nothing is bold."
+            f"{'row' if table.across else 'column'} among equal settings{further}, each two compared over "
+            f"their common seeds (at least {LEAST}), and every mean that does not differ significantly. The "
+            "test is a paired one-sided t test over common seeds, each with its own draw of the data (level "
+            f"{LEVEL:g}, Holm's correction). Few seeds separate few methods; with fewer than {LEAST}, or "
+            "without a rival, nothing is bold."
         )
     if np.isfinite(table.mean_ranks()).any():
         said.append("Mean rank: over the columns with a figure in every row of equal settings.")

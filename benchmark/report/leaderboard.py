@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from types import MappingProxyType
 
-from fedsub.benchmark.analysis.agreement import MATCHES, VERDICTS
+from fedsub.benchmark.analysis.agreement import LEAST, MATCHES, VERDICTS
 from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
@@ -174,10 +174,12 @@ def _counted(words: Sequence[str], notes: str = "") -> str:
 FEW = 3
 """Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
-    "A cell: measured mean ± standard deviation over {seeds} (in bold the best that keeps privacy), then the "
-    "authors' code on the same clients and the printed figure, each with its verdict. = marks runs that did "
-    "nothing beyond FedAvg, all or some of them. How it is judged: "
-    "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
+    "A cell: measured mean ± standard deviation over {seeds}, then the authors' code on the same clients and "
+    "the printed figure, each with its verdict. = marks runs that did nothing beyond FedAvg, all or some of "
+    "them. For bold, each two rows are compared over the seeds that both have, if they have the table's "
+    f"settings, keep privacy, expose no node, are not = and have at least {LEAST} seeds. A row is bold that "
+    f"shares {LEAST} with each of the others and is below none, or the fewest, to two decimals. How it is "
+    "judged: [reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
 
@@ -257,7 +259,7 @@ def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping
     for block, listed in blocks:
         best = best_of(listed, metric)
         for row in listed:
-            text = _cell(protocol, row, metric, theirs, "**" if row is best else "")
+            text = _cell(protocol, row, metric, theirs, "**" * any(row is each for each in best))
             cells.setdefault(row_name(row, several, edited, whole=False), {})[titled(block)] = text
     places = [titled(block) for block, _ in blocks]
     lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]

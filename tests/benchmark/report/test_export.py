@@ -202,8 +202,9 @@ def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[Any, 
     results = fedavg_and_local(name, values)
     table = make_table(results)
     assert table.levels == ("method", name)
-    assert table.figures["bold"].all()
-    assert table.figures["p_value"].tolist() == [1.0, 1.0]
+    # Neither has a rival.
+    assert not table.figures["bold"].any()
+    assert table.figures["rank"].tolist() == [1.0, 1.0]
     assert [*results.pivot().index] == [("fedavg", values[0]), ("local", values[1])]
 
 
@@ -290,14 +291,43 @@ def indistinguishable(values: pandas.DataFrame, sign: int) -> list[object]:
     return [name for name, p in against_best(values, sign).items() if p >= LEVEL]
 
 
-def test_equal_values_and_those_of_one_seed_cannot_be_told_apart() -> None:
-    for sign, best in ((1, ["a"]), (-1, ["b"]), (0, [])):
-        assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), sign) == best
-    same = pandas.DataFrame({"a": [80.0, 81.0, 82.0], "b": [80.0, 81.0, 82.0], "c": [79.0, 80.0, 81.0]})
-    assert indistinguishable(same, 1) == ["a", "b"]
-    # Column a is best because of one more seed, but worse by a constant over the common seeds.
-    more = pandas.DataFrame({"a": [80.0, 80.0, 95.0], "b": [81.0, 81.0, np.nan]})
-    assert indistinguishable(more, 1) == ["a", "b"]
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("columns", "best"),
+    [
+        pytest.param(([80, 81, 82], [80, 81, 82], [79, 80, 81]), "ab", id="a tie"),
+        pytest.param(([80, 81, 82], [80.003, 81.003, 82.003]), "ab", id="a tie as printed"),
+        pytest.param(([90, 91, 92], [80, 81, 82]), "a", id="a clear best"),
+        pytest.param(([80], [79]), "", id="one seed each"),
+        pytest.param(([80, 81], [79, 80]), "", id="two seeds each"),
+        pytest.param(([80, 81, 82],), "", id="no rival"),
+        pytest.param(([80, 81, 82], [99, NAN, NAN]), "", id="no rival with enough seeds"),
+        pytest.param(([80, 81, 82], [70, 71, 72], [99, NAN, NAN]), "a", id="a lucky seed"),
+        # On the draws that both have a is worse by one point.
+        pytest.param(([80, 79, 80, NAN], [81, 80, 81, 40]), "b", id="no hard draw"),
+        pytest.param(([80, 79, 80, 99], [81, 80, 81, NAN]), "b", id="an easy draw"),
+        pytest.param(([80, 81, 82, NAN, NAN, NAN], [NAN, NAN, NAN, 99, 98, 97]), "", id="no common draw"),
+        pytest.param(([80, 81, 82, 83, NAN], [80, 81, NAN, NAN, 99], [70, 71, 72, 73, 74]), "", id="too few"),
+        pytest.param(
+            (
+                [80] * 3 + [NAN] * 3 + [70] * 3,
+                [79] * 3 + [80] * 3 + [NAN] * 3,
+                [NAN] * 3 + [79] * 3 + [71] * 3,
+            ),
+            "abc",
+            id="a circle",
+        ),
+        # The draw that c lacks counts between the others.
+        pytest.param(([80, 80, 80, 99], [81, 81, 81, 81], [70, 70, 70, NAN]), "ab", id="a draw of two"),
+    ],
+)
+def test_bold_takes_common_draws_and_a_rival(columns: tuple[list[float], ...], best: str) -> None:
+    values = pandas.DataFrame(dict(zip("abc", columns, strict=False)))
+    assert {*indistinguishable(values, 1)} == {*best}
+    assert {*indistinguishable(-values, -1)} == {*best}
+    assert indistinguishable(values, 0) == []
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))

@@ -116,10 +116,13 @@ def test_a_method_has_one_row_where_its_settings_were_chosen_on_one_graph_alone(
 
 
 def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
-    page = markdown(Leaderboard(protocol, table_records()))
+    records = table_records(seeds=3)
+    page = markdown(Leaderboard(protocol, records))
     assert "| **" in line_of(page, "Local")
     assert "**" not in line_of(page, "Central †")
     assert "† Central breaks privacy: sees everything." in page
+    alike = [make_record(each.cell, 80.0) for each in records if each.cell.method in ("local", "fedper")]
+    assert markdown(Leaderboard(protocol, alike)).count("| **80.00") == 2
 
 
 def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> None:
