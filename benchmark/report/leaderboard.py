@@ -176,10 +176,10 @@ FEW = 3
 LEGEND = (
     "A cell: measured mean ± standard deviation over {seeds}, then the authors' code on the same clients and "
     "the printed figure, each with its verdict. = marks runs that did nothing beyond FedAvg, all or some of "
-    "them. For bold, each two rows are compared over the seeds that both have, if they have the table's "
-    f"settings, keep privacy, expose no node, are not = and have at least {LEAST} seeds. A row is bold that "
-    f"shares {LEAST} with each of the others and is below none, or the fewest, to two decimals. How it is "
-    "judged: [reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
+    "them. In bold: the method that no other beats, each two compared over the seeds that both have, at least "
+    f"{LEAST}, to two decimals; if each is beaten, the least beaten. Methods that break privacy or expose nodes, "
+    "rows with = and rows with other settings do not compete. How it is judged: "
+    "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
 
