@@ -176,9 +176,9 @@ FEW = 3
 LEGEND = (
     "A cell: measured mean ± standard deviation over {seeds}, then the authors' code on the same clients and "
     "the printed figure, each with its verdict. = marks runs that did nothing beyond FedAvg, all or some of "
-    "them. In bold: the method that no other beats, each two compared over the seeds that both have, at least "
-    f"{LEAST}, to two decimals; if each is beaten, the least beaten. Methods that break privacy or expose nodes, "
-    "rows with = and rows with other settings do not compete. How it is judged: "
+    "them. In bold: the method that no other beats, each two compared over the seeds that both have, at "
+    f"least {LEAST}, to two decimals; if each is beaten, the least beaten. Methods that break privacy or "
+    "expose nodes, rows with = and rows with other settings do not compete. How it is judged: "
     "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
