@@ -154,7 +154,7 @@ def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
 
 
 def _line(number: int, finding: Finding) -> list[str]:
-    claim, words, away = finding.claim, finding.words, finding.away
+    claim, words = finding.claim, finding.words
     counted = [f"{word} in {words[word]}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
     return [
         f"{number}. {claim.says}",
@@ -162,7 +162,7 @@ def _line(number: int, finding: Finding) -> list[str]:
         "; and ".join(map(contrast_in_words, claim.contrasts)),
         span_of(finding.printed),
         span_of(finding.differences),
-        ", ".join([*counted, *([f"{away} without the graph"] if away else [])]),
+        ", ".join(counted),
         " to ".join(map(str, finding.seeds)) or "–",
         f"**{finding.word}**",
     ]
