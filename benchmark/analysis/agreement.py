@@ -1,4 +1,4 @@
-"""Verdicts on measured figures compared with printed ones, and on printed gains.
+"""Verdicts on measured figures compared with printed ones, and on printed differences to a baseline.
 
 A level is judged by measured − printed, its 90 % interval (Welch 1947, Satterthwaite's degrees of freedom;
 `sequential` says how it allows for several looks), and a tolerance δ:
@@ -16,11 +16,13 @@ The variance of the difference is the sum of:
 - if the paper's runs share one draw of partition and split: our variance between seeds, undivided. It
   includes draw and training, and so covers a spread that is not printed.
 
-A gain over a baseline is judged by the measured gain, paired by seed, and its 90 % interval:
+A difference to a baseline (`gain` in the code; negative for a loss) is judged by the measured one, paired by
+seed, and its 90 % interval:
 
-- kept: the interval is on the printed side of 0 and reaches half the printed gain;
-- vanished: the interval is within ±1 point of 0, or on the other side of 0;
-- open: all else.
+- kept: the interval is on the printed side of 0, and its mean is at least half the printed difference;
+- vanished: the interval is within ±1 point of 0, or on the other side of 0: this contradicts print;
+- open: all else;
+- small in print, whatever is measured: at most 1 point is printed, and nothing can be kept or contradicted.
 
 Seconds are not compared: the paper's machine is another one, and here all clients compute at once.
 """
@@ -38,7 +40,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, Numbers, half_width, p_value
+from fedsub.benchmark.analysis.sequential import ALPHA, DRAWS, LOOKS, Numbers, half_width, p_value
 from fedsub.benchmark.records.record import DECIMALS
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 
@@ -46,9 +48,9 @@ MATCHES, DIFFERS = "matches", "differs"
 NEEDS_RUNS, UNSETTLED = "needs more runs", "cannot be settled from print"
 VERDICTS = (MATCHES, DIFFERS, NEEDS_RUNS, UNSETTLED)
 """Verdicts on a measured figure."""
-KEPT, VANISHED, OPEN = "kept", "vanished", "open"
-GAINS = (KEPT, VANISHED, OPEN)
-"""Verdicts on a measured gain."""
+KEPT, VANISHED, OPEN, SMALL = "kept", "vanished", "open", "small in print"
+GAINS = (KEPT, VANISHED, OPEN, SMALL)
+"""Verdicts on a measured difference to the baseline."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEAST = LOOKS[0]
 """Number of seeds that a decision needs, unless all seeds give the same value."""
@@ -57,7 +59,7 @@ DELTAS = ((1.0, 0.05), (1.5, 0.05), (2.0, 0.10), (3.0, 0.10))
 POINTS, SHARE = DELTAS[2]
 """δ of accuracies and areas in points; of bytes, sizes and all else as a share of the printed figure."""
 NOTHING = 1.0
-"""Absolute gain, in points, up to which it has vanished."""
+"""Absolute difference to a baseline, in points, up to which it counts as none, here and in print."""
 FALSE_DISCOVERIES = 0.10
 """Rate at which false discoveries are controlled over many figures (Benjamini and Hochberg 1995)."""
 ROUNDING = 1e-9
@@ -215,12 +217,13 @@ def _judge(
 def judge_gain(
     values: Sequence[float], printed: float, *, one_draw_here: bool = False, may_repeat: bool = False
 ) -> Verdict:
-    """Compare the gains of our seeds with a printed gain, in points."""
+    """Compare our seeds' differences to the baseline with the printed one, in points."""
     if not values:
         return Verdict(NOT_MEASURED)
     # Adding 0.0 turns −0.0 into 0.0.
     count, mean, spread = len(values), round(statistics.fmean(values), DECIMALS) + 0.0, spread_of(values)
-    bare = Verdict(OPEN, (mean, printed), mean - printed, count=count)
+    word = OPEN if round(abs(printed), DECIMALS) > NOTHING else SMALL
+    bare = Verdict(word, (mean, printed), mean - printed, count=count)
     if reason := _unsound(values, may_repeat):
         return replace(bare, reason=reason)
 
@@ -231,7 +234,7 @@ def judge_gain(
     bare = replace(bare, interval=(mean - now, mean + now))
     if one_draw_here:
         return replace(bare, reason=_ONE_DRAW_HERE)
-    if count >= LEAST or not spread:
+    if bare.word == OPEN and (count >= LEAST or not spread):
         bare = replace(bare, word=_gain_word(mean, now, printed))
     if bare.word == OPEN:
         more = _SEEDS[max(count + 1, LEAST) <= _SEEDS]
@@ -244,11 +247,10 @@ def judge_gain(
 
 def _gain_word(mean: float, half: float, printed: float) -> str:
     """Return the verdict on a gain with the interval mean ± half."""
-    side = math.copysign(1.0, printed) if printed else 0.0
-    low, high = side * mean - half, side * mean + half
-    if side and low > 0 and high >= abs(printed) / 2:
+    towards = math.copysign(1.0, printed) * mean
+    if towards > half and towards >= abs(printed) / 2:
         return KEPT
-    return VANISHED if abs(mean) + half <= NOTHING or (side and high < 0) else OPEN
+    return VANISHED if abs(mean) + half <= NOTHING or towards + half < 0 else OPEN
 
 
 def spread_of(values: Sequence[float]) -> float:
@@ -267,7 +269,7 @@ def _unsound(values: Sequence[float], may_repeat: bool) -> str:
 
 
 def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
-    """Test whether the mean difference is within ±`tolerance` of 0, for a number of draws fixed beforehand.
+    """Test whether the mean difference is within ±`tolerance` of 0, looking after each number of `DRAWS`.
 
     All groups have the same weight, whatever their size. Each has its own variance (Satterthwaite's degrees
     of freedom). A group with a single value leaves the verdict undecided.
@@ -280,7 +282,7 @@ def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
     parts = [statistics.variance(values) / len(values) / len(groups) ** 2 for values in groups]
     below = sum(part**2 / (len(values) - 1) for part, values in zip(parts, groups, strict=True))
     error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / below if below else 1.0
-    match, differ = (error * float(stdtrit(freedom, 1 - alpha)) for alpha in (ALPHA, ALPHA / 2))
+    match, differ = (error * float(stdtrit(freedom, 1 - alpha / len(DRAWS))) for alpha in (ALPHA, ALPHA / 2))
     found = replace(bare, interval=(mean - match, mean + match))
     if count < LEAST and match:
         return found

@@ -79,7 +79,7 @@ def cause_of(place: Place, kind: str) -> Cause | None:
 
 
 def text_of(place: Place, kind: str) -> str:
-    """Return the page's sentence on a differing level or a vanished gain."""
+    """Return the page's sentence on a differing level or a vanished difference to the baseline."""
     found = cause_of(place, kind)
     return NO_CAUSE if found is None else found.text
 

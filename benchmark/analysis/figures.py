@@ -22,7 +22,7 @@ from fedsub.benchmark.analysis.causes import text_of, unmeasured
 from fedsub.benchmark.analysis.judged import gain_of, level_of, why_not
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE
 from fedsub.benchmark.analysis.paired import differences_of
-from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
+from fedsub.benchmark.analysis.public_code import TOLERANCE, Run, WithAuthors, on_same_clients
 from fedsub.benchmark.analysis.published import (
     PLACE,
     Figure,
@@ -87,9 +87,13 @@ class Entry:
     @property
     def answer(self) -> tuple[str, bool]:
         """Return the verdict that counts, and whether it comes from the authors' code on our clients. A
-        decision by that code takes precedence: it needs no allowance for what the paper leaves unsaid."""
-        if self.authors is not None and (word := self.authors.verdict.word) in (MATCHES, DIFFERS):
-            return word, True
+        decision by that code takes precedence: it needs no allowance for what the paper leaves unsaid. Where
+        it is undecided, print decides, but matches only if the code's mean is within its tolerance."""
+        if self.authors is not None:
+            found = self.authors.verdict
+            doubted = self.level.word == MATCHES and abs(found.difference or 0.0) > TOLERANCE
+            if doubted or found.word in (MATCHES, DIFFERS):
+                return found.word, True
         return self.level.word, False
 
     @property
@@ -107,7 +111,7 @@ class Entry:
 
     @property
     def gain_cause(self) -> str:
-        """Why the gain has vanished."""
+        """Why the difference to the baseline has vanished."""
         vanished = self.gain is not None and self.gain.word == VANISHED
         return text_of(self.figure.place, "gain") if vanished else ""
 
@@ -131,6 +135,7 @@ class Entry:
             "measured": None
             if score is None
             else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
+            "verdict": self.answer[0],
             "authors": _authors(self.authors),
             "level": {**_compared(self.level), **_verdict(self.level)},
             "gain": None

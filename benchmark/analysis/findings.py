@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from fedsub.benchmark.analysis import agreement, paired
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points
-from fedsub.benchmark.analysis.causes import unmeasured
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.published import published_figure
 from fedsub.benchmark.analysis.scores import Row
-from fedsub.benchmark.spec.protocol import names
 
 Rows = Mapping[str, Sequence[Row]]
 """Table → its rows."""
@@ -56,9 +53,6 @@ class Part:
 
     contrast: Contrast
     columns: tuple[Measured, ...]
-    """Columns with records, or on graphs that can be measured here."""
-    away: int
-    """Number of the other columns."""
     average: Measured | None = None
     """Comparison of the means over columns, for a contrast on average."""
 
@@ -100,9 +94,7 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict."""
-        if self.claim.cannot or not self.columns:
-            return CANNOT
-        return paired.judge(self._contrasts)
+        return CANNOT if self.claim.cannot else paired.judge(self._contrasts)
 
     @property
     def words(self) -> Counter[str]:
@@ -118,11 +110,6 @@ class Finding:
     def printed(self) -> list[float]:
         """Hardest printed difference of every column with printed figures."""
         return [value for part in self.parts for value in part.hardest_printed]
-
-    @property
-    def away(self) -> int:
-        """Number of columns that are left out (`Part.away`)."""
-        return sum(part.away for part in self.parts)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -198,19 +185,16 @@ def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
 def _find(contrast: Contrast, rows: Rows, measured: bool) -> Part:
     kept: list[Measured] = []
     differences: list[list[tuple[dict[int, float], bool]]] = []
-    away = 0
     for column in contrast.columns:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
         comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
-        graph = str(dict(column.ours.point)["dataset"])
-        if not any(comparisons) and (measured or _printed_names(graph) & unmeasured().graph.keys()):
-            away += 1
+        if measured and not any(comparisons):
             continue
         printed = tuple(_printed(column.ours, side) for side in column.theirs)
         kept.append(Measured((column,), comparisons, printed))
         differences.append(pairs)
     average = _average(contrast, kept, differences) if contrast.rule == ON_AVERAGE and kept else None
-    return Part(contrast, tuple(kept), away, average)
+    return Part(contrast, tuple(kept), average)
 
 
 def _average(
@@ -286,10 +270,3 @@ def _printed_value(side: Side) -> float | None:
         return side.value
     figure = published_figure(load(side.table), side.metric, **dict(side.point))
     return None if figure is None else figure.mean
-
-
-@cache
-def _printed_names(graph: str) -> frozenset[str]:
-    """Printed names of a graph."""
-    blocks = (block for name in names() for block in load(name).published)
-    return frozenset(block.dataset[graph] for block in blocks if graph in block.dataset)

@@ -33,6 +33,7 @@ class Count:
     chosen: Counter[str]
     """Counts of levels with a setting chosen on their table."""
     gains: Counter[str]
+    """Counts of differences to the baseline by verdict."""
     protocols: tuple[str, ...]
     """Protocols that measure some of the figures."""
 
@@ -43,7 +44,7 @@ class Count:
 
     @property
     def gains_judged(self) -> int:
-        """Number of gains with a verdict."""
+        """Number of differences to the baseline with a verdict."""
         return sum(self.gains[word] for word in agreement.GAINS)
 
 
@@ -116,6 +117,32 @@ def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
         name: Counter(entry.authors.verdict.word for entry in listed if entry.authors is not None)
         for name, listed in (("all", run), (agreement.UNSETTLED, unsettled))
     }
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What the counts of levels that match and differ rest on."""
+
+    scores: Mapping[str, int]
+    """Verdict → number of distinct measured scores."""
+    far: int
+    """Number of levels that match by the authors' code and are more than δ from print."""
+    near: int
+    """Number of levels that differ by the authors' code and match print."""
+
+
+def basis(entries: Sequence[Entry]) -> Basis:
+    """Count what the verdicts that count (`Entry.answer`) rest on."""
+    scores = {(entry.answer[0], *entry.records, entry.metric) for entry in entries}
+    by_code = [(entry.answer[0], entry.level) for entry in entries if entry.answer[1]]
+    return Basis(
+        Counter(word for word, *_ in scores),
+        sum(
+            word == agreement.MATCHES and abs(level.difference or 0.0) > (level.tolerance or 0.0)
+            for word, level in by_code
+        ),
+        sum(word == agreement.DIFFERS and level.word == agreement.MATCHES for word, level in by_code),
+    )
 
 
 class _Shown(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,11 +16,12 @@ from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.findings import discoveries as of_claims
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
 from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Run, WithAuthors
-from fedsub.benchmark.analysis.sequential import LEVEL
+from fedsub.benchmark.analysis.sequential import DRAWS, LEVEL
 from fedsub.benchmark.analysis.summary import EVERY as EVERY_METHOD
 from fedsub.benchmark.analysis.summary import (
     Count,
     Headline,
+    basis,
     by_authors,
     by_tolerance,
     count,
@@ -43,7 +44,7 @@ def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | No
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md`: one line per table, then differing levels and vanished
-    gains, grouped by cause."""
+    differences to the baseline, grouped by cause."""
     tables = [
         (f"{paper}, {each.table}", each) for paper, counts in count_tables(entries).items() for each in counts
     ]
@@ -60,11 +61,13 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
         rule=agreement,
         level=LEVEL,
         chosen=CHOSEN,
-        head=("table", "printed", "measurable", "measured", *VERDICTS, "gains", *GAINS),
+        head=("table", "printed", "measurable", "measured", *VERDICTS, "differences to the baseline", *GAINS),
         lines=[[name, *_numbers(each)] for name, each in (*tables, ("all", whole))],
         tolerances=tolerances,
         discoveries=discoveries(entries),
         whole=whole,
+        basis=basis(entries),
+        near=TOLERANCE,
         authors=by_authors(entries),
         differing=_grouped((entry, *_difference(entry)) for entry in entries if entry.answer[0] == DIFFERS),
         vanished=_grouped((entry, entry.gain_cause, _gain(entry)) for entry in entries if entry.gain_cause),
@@ -154,7 +157,7 @@ def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
 
 
 def _line(number: int, finding: Finding) -> list[str]:
-    claim, words, away = finding.claim, finding.words, finding.away
+    claim, words = finding.claim, finding.words
     counted = [f"{word} in {words[word]}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
     return [
         f"{number}. {claim.says}",
@@ -162,7 +165,7 @@ def _line(number: int, finding: Finding) -> list[str]:
         "; and ".join(map(contrast_in_words, claim.contrasts)),
         span_of(finding.printed),
         span_of(finding.differences),
-        ", ".join([*counted, *([f"{away} without the graph"] if away else [])]),
+        ", ".join(counted),
         " to ".join(map(str, finding.seeds)) or "–",
         f"**{finding.word}**",
     ]
@@ -218,7 +221,8 @@ def write_authors_page(
         overall = [each for each in comparisons if each.code == code.name and each.place is None]
         if own:
             codes.append((code, own, waiting, [_compared(each) for each in overall]))
-    return write_template(results / "authors.md", "authors.md", level=LEVEL, tolerance=TOLERANCE, codes=codes)
+    shown = {"level": LEVEL, "looks": DRAWS, "tolerance": TOLERANCE, "codes": codes}
+    return write_template(results / "authors.md", "authors.md", **shown)
 
 
 def _compared(comparison: WithAuthors) -> list[str]:

@@ -24,7 +24,7 @@ from fedsub.benchmark.spec.protocol import Protocol
 
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
-GAINS = "gain of printed"
+GAINS = "difference to baseline"
 LONGEST_NAME = 24
 """Letters per line of a method's name in a terminal without room for all columns."""
 UNBOUNDED = 10_000

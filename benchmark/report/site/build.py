@@ -47,6 +47,7 @@ SYMBOLS = {
     agreement.KEPT: "✓",
     agreement.VANISHED: "✗",
     agreement.OPEN: "…",
+    agreement.SMALL: "–",
 }
 """Verdict → the symbol beside it, so that colour is not its only mark."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedsub.benchmark.analysis.agreement import (
     CANNOT,
+    DIFFERS,
     KEPT,
     MATCHES,
     NEEDS_RUNS,
@@ -22,6 +23,7 @@ from fedsub.benchmark.analysis.figures import Entry, make_entries
 from fedsub.benchmark.analysis.public_code import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
+from fedsub.benchmark.analysis.summary import Basis, basis
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import verdicts_in_words
@@ -151,14 +153,54 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
         runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
     theirs = load(tmp_path)
     entries = make_entries([Leaderboard(load_protocol("fedpub-2"), records)], theirs)
-    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
+    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 99 % 31.8205.
     found = entry_of(entries, *TABLE_2, "Local").to_dict()["authors"]
     assert (found["mean"], found["seeds"], found["difference"]) == (79.5, 2, 0.45)
-    assert found["interval"] == pytest.approx([-2.3912, 3.2912], abs=1e-4)
+    assert found["interval"] == pytest.approx([0.45 - 14.3192, 0.45 + 14.3192], abs=1e-4)
     assert found["verdict"] == NEEDS_RUNS
     assert entry_of(entries, *TABLE_2, "FedAvg").authors is None
     page = write_reproduction(tmp_path, entries)[1].read_text()
     assert f"ran on the clients of 1 levels (1 {NEEDS_RUNS})" in page
+
+
+@pytest.mark.parametrize(
+    ("theirs", "answer", "far", "near"),
+    [
+        ((79.8, 80.0, 80.1), (MATCHES, True), 0, 0),
+        ((79.0, 80.0, 81.0), (MATCHES, False), 0, 0),  # The code does not decide, and its mean is ours.
+        ((77.0, 79.0, 81.0), (MATCHES, False), 0, 0),
+        ((76.0, 78.0, 81.0), (NEEDS_RUNS, True), 0, 0),  # It does not decide, and is 1.67 points away.
+        ((77.9, 78.0, 78.1), (DIFFERS, True), 0, 1),
+    ],
+)
+def test_the_authors_code_decides_or_casts_doubt_on_a_match(
+    theirs: tuple[float, ...], answer: tuple[str, bool], far: int, near: int
+) -> None:
+    found = entry_beside(SCORES["local"], theirs)
+    assert found.level.word == MATCHES
+    assert found.answer == answer
+    assert found.to_dict()["verdict"] == answer[0]
+    assert (basis([found]).far, basis([found]).near) == (far, near)
+
+
+def test_a_match_by_the_authors_code_may_be_far_from_print() -> None:
+    found = entry_beside((69.9, 70.0, 70.1), (69.8, 70.0, 70.1))
+    assert (found.level.word, found.answer) == (DIFFERS, (MATCHES, True))
+    # The same score may answer several figures.
+    assert basis([found, found]) == Basis({MATCHES: 1}, 2, 0)
+
+
+def entry_beside(ours: tuple[float, ...], theirs: tuple[float, ...]) -> Entry:
+    """Return the entry of Local, beside runs of the authors' code on its clients."""
+    records = records_of("fedpub-2", {"local": ours}, *PLACE)
+    runs = {record.key: [run_of(record, score)] for record, score in zip(records, theirs, strict=True)}
+    return entry_of(make_entries([Leaderboard(load_protocol("fedpub-2"), records)], runs), *TABLE_2, "Local")
+
+
+def run_of(record: Record, score: float) -> Run:
+    """Return a run of the authors' code on the clients of a record."""
+    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn", record.cell.seed, record.cell.seed)
+    return Run("fedpub", "c0ffee", record.key, *place, {"accuracy": score}, 100, 50.0, 0.99)
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from fedsub.benchmark.analysis.agreement import DIFFERS, KEPT, MATCHES, VANISHED, judge, judge_gain
+from fedsub.benchmark.analysis.agreement import (
+    DIFFERS,
+    KEPT,
+    MATCHES,
+    VANISHED,
+    judge,
+    judge_draws,
+    judge_gain,
+)
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.sequential import ALPHA, INFLATION, LOOKS, half_width, p_value
+from fedsub.benchmark.analysis.sequential import ALPHA, DRAWS, INFLATION, LOOKS, half_width, p_value
 
 MANY = 20_000
 NOISE = 3 * math.sqrt(ALPHA * (1 - ALPHA) / MANY)
@@ -116,6 +124,20 @@ def test_gains_err_in_five_of_a_hundred_cases_whatever_the_noise(
         own = rng.normal(truth, spread, LOOKS[-1])
         words = (judge_gain([*own[:seeds]], 4.0).word for seeds in LOOKS)
         found += next((word for word in words if word in (KEPT, VANISHED)), "") == wrong
+    assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)
+
+
+@pytest.mark.parametrize(("truth", "wrong"), [(0.0, DIFFERS), (1.0, MATCHES), (-1.0, MATCHES)])
+@pytest.mark.parametrize("places", [1, 3])
+def test_draws_of_the_authors_code_err_in_five_of_a_hundred_cases(
+    places: int, truth: float, wrong: str
+) -> None:
+    """Draws are added to every place until the comparison is decided."""
+    rng, cases, found = np.random.default_rng(3), 200, 0
+    for _ in range(cases):
+        own = rng.normal(truth, 2.0, (places, DRAWS[-1]))
+        words = (judge_draws([[*each[:draws]] for each in own], 1.0).word for draws in DRAWS)
+        found += next((word for word in words if word in (MATCHES, DIFFERS)), "") == wrong
     assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)
 
 
