@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from fedsub import Results, datasets, results, run, tune
-from fedsub.benchmark.cli.commands import main
-from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.records.folder import Records
@@ -375,17 +373,3 @@ def test_a_given_partition_keeps_its_edges_and_names_and_fits_its_graph() -> Non
     lone = build_dataset("lone", source, target, np.ones((60, 2)), np.arange(60) % 2)
     with pytest.raises(UserError, match="only the largest component is used: set largest_component=false"):
         run(lone, parts[0], method="local", rounds=1, progress=False)
-
-
-def test_results_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    run(dataset=GRAPH, method="local", seeds=1, results="~/mine", **SMALL)
-    assert [record.cell.method for record in results("~/mine")] == ["local"]
-    assert main(parse(["records", "pack", "--results=~/mine"])) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-def test_a_folder_may_be_given_as_a_path() -> None:
-    assert Given().dataset(Path("rings")) == Given().dataset(Path("./rings")) == "./rings"
-    assert Given().dataset(Path("/a/rings")) == "/a/rings"

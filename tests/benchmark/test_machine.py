@@ -33,22 +33,6 @@ def test_code_is_that_of_a_commit_until_a_line_of_it_changes(repository: Path) -
     assert not same_code(head, "methods", "datasets")
 
 
-def test_a_repository_that_holds_the_sources_among_others_is_not_ours(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(environment, "ROOT", repository / "methods")
-    monkeypatch.setattr(environment, "_version", lambda package: "0.1.0")
-    commit.cache_clear()
-    assert commit() == "v0.1.0"
-    commit.cache_clear()
-
-
-@pytest.mark.parametrize("recorded", ["unknown", "0" * 40, "HEAD", "--output=found", ""])
-def test_what_is_no_commit_here_is_other_code(repository: Path, recorded: str) -> None:
-    assert not same_code(recorded, "methods")
-    assert not (repository / "found").exists()
-
-
 def test_a_commit_is_clean_only_where_git_says_so(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = git(repository, "rev-parse", "HEAD")
     commit.cache_clear()

@@ -109,20 +109,6 @@ def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
     assert Results((older, newer)).pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41"}
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (("methd", "dataset", "score"), "unknown column 'methd': did you mean method"),
-        (("dataset", "dataset", "score"), "rows and columns are both dataset"),
-        (("method", "dataset", "method"), "method cannot be averaged: it is not a number"),
-        (("method", "dataset", "split"), "split cannot be averaged"),
-    ],
-)
-def test_what_cannot_be_averaged_is_one_sentence(names: tuple[str, str, str], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        Results(scores(50.0, 52.0)).pivot(*names)
-
-
 SCORES = {"local": 60.0, "fedavg": 50.0, "fedpub": 70.0}
 
 
@@ -227,15 +213,6 @@ def test_what_breaks_privacy_is_drawn_but_has_no_rank_and_no_place_on_the_front(
     front, *points = found.plot("cost").lines
     assert len(points) == 6
     assert 99.0 not in np.asarray(front.get_ydata())
-
-
-def test_what_cannot_be_drawn_is_a_sentence() -> None:
-    with pytest.raises(UserError, match="two methods"):
-        drawn("local").plot("ranks")
-    with pytest.raises(UserError, match="no result"):
-        Results((failed(make_cell(), "it failed"),)).plot("cost")
-    with pytest.raises(UserError, match="curves"):
-        drawn("local").plot("curve")
 
 
 def test_values_stand_in_their_places_in_whatever_order_they_come() -> None:

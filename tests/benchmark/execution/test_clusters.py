@@ -15,7 +15,6 @@ import pytest
 import submitit
 
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
-from fedsub.benchmark.execution.engines.slurm import read_config
 from fedsub.benchmark.execution.leases import Leased, Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -202,19 +201,3 @@ def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:
     engines = [SlurmEngine(tmp_path, timeout=timeout) for timeout in (None, math.inf, 61.0)]
     asked = [engine._needs(make_cells(1), 1) for engine in engines]
     assert [needs["timeout_min"] for needs in asked] == [24 * 60, 24 * 60, 2]
-
-
-def test_a_parameter_that_slurm_does_not_know_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "config.yml"
-    path.write_text("slurm_partitoin: gpu\n")
-    engine = SlurmEngine(tmp_path, config=read_config(path), cluster="debug")
-    with pytest.raises(UserError, match=r"partitoin.*--slurm-config"):
-        list(engine.map(quick_run, make_cells(1), failed))
-
-
-@pytest.mark.parametrize("content", ["- a\n", "a: [\n", "", "1: 2\n"])
-def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "config.yml"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"config\.yml"):
-        read_config(path)

@@ -12,7 +12,6 @@ from tests.benchmark.fakes import (
     failed,
     limits_run,
     loud_run,
-    make_cell,
     make_cells,
     once_deadly_run,
     quick_run,
@@ -84,8 +83,3 @@ def test_one_cell_or_a_debugger_stays_in_process() -> None:
     # Even with one worker, a killed cell must not end the others.
     assert create_engine(Request(), cells=9) == ProcessPool(workers=1)
     assert create_engine(Request(workers=4, threads=2), cells=3) == ProcessPool(workers=3, threads=2)
-
-
-def test_a_log_that_cannot_be_begun_costs_no_cell(tmp_path: Path) -> None:
-    (tmp_path / "logs").write_text("no folder")
-    assert Logged(quick_run, tmp_path)(make_cell()).status == "ok"

@@ -15,7 +15,7 @@ import pytest
 from fedsub.benchmark.execution import leases
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.store import StoreError
-from fedsub.datasets.lock import locked, open_unlinked
+from fedsub.datasets.lock import open_unlinked
 from tests.benchmark.fakes import wait_until
 
 
@@ -124,12 +124,3 @@ def test_links_in_place_of_leases_and_logs_are_not_followed(tmp_path: Path) -> N
     with pytest.raises(OSError, match="symbolic links"):
         open(tmp_path / "log", "w", opener=open_unlinked).close()
     assert target.read_text() == "kept"
-
-
-def test_waiting_for_a_lock_says_what_for_and_ends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / ".lock"
-    with locked(path), pytest.raises(TimeoutError, match="remove the file"), locked(path, 0.05, 0.1):
-        pass
-    assert f"waiting for {path}" in capsys.readouterr().err

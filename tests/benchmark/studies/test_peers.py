@@ -2,18 +2,14 @@
 
 import subprocess
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import psutil
 import pytest
-import torch
 
-from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.command import main
 from fedsub.benchmark.studies.peers import compare as comparing
 from fedsub.benchmark.studies.peers.compare import (
@@ -24,15 +20,11 @@ from fedsub.benchmark.studies.peers.compare import (
     Timing,
     compare,
     geometric_mean,
-    peer_python,
     write_page,
 )
-from fedsub.benchmark.studies.peers.openfgl_worker import Clients
 from fedsub.benchmark.studies.worker import Worker
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from tests.benchmark.fakes import wait_until
-from tests.methods.federations import small_federation
 
 FAKE = "tests.benchmark.studies.fake_worker"
 PAIRS = 3
@@ -115,39 +107,6 @@ def test_a_worker_whose_other_end_is_killed_ends_in_the_middle_of_its_work() -> 
     wait_until(lambda: not psutil.pid_exists(int(done.stdout)), 20)
 
 
-def test_the_peer_reads_the_clients_that_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = types.ModuleType("torch_geometric.data")
-    module.__dict__["Data"] = types.SimpleNamespace
-    monkeypatch.setitem(sys.modules, "torch_geometric.data", module)
-    federation = small_federation(clients=4)
-    counts = write_clients(federation, tmp_path / "clients.npz")
-    clients = Clients(tmp_path / "clients.npz", tmp_path / "peer")
-    assert clients.counts == counts
-    source, target = federation.graph.edges()
-    start = 0
-    for number, data in enumerate(clients.local_data):
-        size = int(federation.sizes[number])
-        rows = slice(start, start + size)
-        own = (source >= start) & (source < start + size)
-        assert np.array_equal(data.edge_index, torch.stack([source[own], target[own]]) - start)
-        assert torch.equal(data.x, federation.features.to_dense()[rows])
-        assert torch.equal(data.y, federation.labels[rows])
-        split = tmp_path / "peer" / "node_cls" / "default_split"
-        for name, role in (("train", "train"), ("val", "validation"), ("test", "test")):
-            read = torch.load(split / f"{name}_{number}.pt", weights_only=True)
-            assert torch.equal(read, getattr(federation, role)[rows])
-        start += size
-
-
-def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no openfgl-lib"):
-        peer_python(Path(sys.executable))
-    with pytest.raises(UserError, match=r"No such file or directory.*make peers"):
-        peer_python(tmp_path / "python")
-
-
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
     """Its worker imports `handover` and `clients`; it has numpy, scipy and torch, but no dgl."""
     code = (
@@ -156,12 +115,6 @@ def test_the_peers_environment_needs_nothing_of_ours() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_filter_that_the_timings_have_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["peers", "--seeds", "3", "--dry-run"])
-    assert "there is no --seeds" in capsys.readouterr().err
 
 
 def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
