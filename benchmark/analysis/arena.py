@@ -27,7 +27,7 @@ from fedsub.benchmark.analysis.ranking import (
 )
 from fedsub.benchmark.analysis.scores import Row, Score, make_rows
 from fedsub.benchmark.analysis.standing import megabytes_of
-from fedsub.benchmark.analysis.trials import Outcome, importance, text
+from fedsub.benchmark.analysis.trials import Outcome, explained, importance, text
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record, json_ready
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search
@@ -38,8 +38,6 @@ from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.space import changes
 from fedsub.datasets.options import parse_name
 
-ACCURACY = "accuracy"
-"""The score over which gains are compared: the arena ranks by no other score of a printed figure."""
 FEW_COMPARED = 3
 """With fewer compared trials, a search shows next to nothing of the spread from tuning."""
 
@@ -137,7 +135,6 @@ class Arena:
         rows = self.rows
         ranked = [row for row in rows if not row["privacy"]]
         best, *others = (row["method"] for row in ranked)
-        shares, explained = importance(self.entries, own=False)
         entries = [entry.to_dict(caps.get(entry.block)) for entry in self.entries]
         found = {
             "graphs": len(self._ranking.graphs),
@@ -155,8 +152,8 @@ class Arena:
                 cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
                 for cost in ("megabytes", "seconds")
             },
-            "importance": shares.to_dict(),
-            "importance_r2": explained,
+            "importance": importance(self.entries, own=False).to_dict(),
+            "importance_r2": explained(self.entries),
             "ranking": rows,
             "unranked": self.unranked,
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
@@ -302,7 +299,7 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
         # reproduction.json leaves out empty values.
         gain = figure.get("gain", {})
         own = re.fullmatch(rf"{re.escape(figure['paper'])}( [^\s=]+)?", figure["method"])
-        if own and figure["metric"] == ACCURACY and {"printed", "measured"} <= gain.keys():
+        if own and figure["metric"] == "accuracy" and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     titles = {name: catalog.describe(name).title for name in catalog.methods()}
     tuned = {titles.get(row["method"], row["method"]): row["gain"].value for row in rows}

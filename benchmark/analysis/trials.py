@@ -134,7 +134,7 @@ class Trials:
 
     def importance(self) -> pandas.Series:
         """Return the importance of each setting over all trials together (function `importance`)."""
-        return importance(self.outcomes)[0]
+        return importance(self.outcomes)
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw parallel coordinates, one line per trial, and return the axes. Each setting is shown by the
@@ -152,9 +152,9 @@ class Trials:
         return axes
 
 
-def importance(outcomes: Sequence[Outcome], own: bool = True) -> tuple[pandas.Series, float | None]:
+def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
     """Return setting → its share of the importance for GAIN, largest first; without `own` only for settings
-    that all methods share. And the forest's R² on searches that it has not seen; None with fewer than FOLDS.
+    that all methods share.
 
     Permutation importance in a random forest (Breiman, Machine Learning 2001); empty for fewer than
     LEAST_TRIALS with a score.
@@ -162,32 +162,40 @@ def importance(outcomes: Sequence[Outcome], own: bool = True) -> tuple[pandas.Se
     import pandas
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.inspection import permutation_importance
-    from sklearn.model_selection import GroupKFold, cross_val_score
 
-    points = _points(outcomes)
-    search = [place for place, each in enumerate(outcomes) for _ in range(len(each.points))]
-    if not own:
-        points = points.loc[:, [name for name in points if "." not in name]]
+    points = _points(outcomes, own)
     if len(points) < LEAST_TRIALS:
-        return pandas.Series(dtype=float), None
+        return pandas.Series(dtype=float)
     gain = points.pop(GAIN)
-    forest = RandomForestRegressor(random_state=0)
-    explained = None
-    if len({*search}) >= FOLDS:
-        folds = GroupKFold(FOLDS)
-        explained = float(cross_val_score(forest, points, gain, groups=search, cv=folds).mean())
-    forest.fit(points, gain)
+    forest = RandomForestRegressor(random_state=0).fit(points, gain)
     found = permutation_importance(forest, points, gain, random_state=0).importances_mean
     shares = pandas.Series(found, points.columns).clip(lower=0)
-    return (shares / (shares.sum() or 1)).sort_values(ascending=False), explained
+    return (shares / (shares.sum() or 1)).sort_values(ascending=False)
 
 
-def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
-    """All points as numbers, without columns that never vary; -1 for an option that a method lacks."""
+def explained(outcomes: Sequence[Outcome]) -> float | None:
+    """Return the share of GAIN's variance (R²) that such a forest explains in searches that it has not seen,
+    from the settings that all methods share; None for fewer than FOLDS searches with a score."""
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.model_selection import GroupKFold, cross_val_score
+
+    search = [place for place, each in enumerate(outcomes) for _ in range(len(each.points))]
+    if len({*search}) < FOLDS:
+        return None
+    points = _points(outcomes, own=False)
+    gain, forest = points.pop(GAIN), RandomForestRegressor(random_state=0)
+    return float(cross_val_score(forest, points, gain, groups=search, cv=GroupKFold(FOLDS)).mean())
+
+
+def _points(outcomes: Iterable[Outcome], own: bool = True) -> pandas.DataFrame:
+    """All points as numbers, without columns that never vary; -1 for an option that a method lacks. Without
+    `own` only the settings that all methods share."""
     import pandas
 
     points = pandas.concat([each.points for each in outcomes], ignore_index=True)
     points = points.loc[:, (points.nunique() > 1) | (points.columns == GAIN)]
+    if not own:
+        points = points.loc[:, [name for name in points if "." not in name]]
     words = points.select_dtypes(exclude="number").columns
     return points.assign(**{name: points[name].factorize()[0] for name in words}).fillna(-1)
 

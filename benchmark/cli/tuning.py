@@ -53,7 +53,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
         for row in outcome.rows:
             if row["error"]:
                 say(f"{outcome.title}: trial {row['trial']} failed: {row['error']}")
-        if shares := [f"{name} {share:.0%}" for name, share in importance([outcome])[0].items()]:
+        if shares := [f"{name} {share:.0%}" for name, share in importance([outcome]).items()]:
             say(f"importance in the first rung: {', '.join(shares)}")
         if not nothing:
             console.print(outcome.command(request), markup=False, highlight=False, soft_wrap=True)

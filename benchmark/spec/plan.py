@@ -333,15 +333,15 @@ def _cells(
     protocol: Protocol, dataset: str, variant: Spec, request: Request, replaced: Mapping[str, Any]
 ) -> Iterator[Cell | Skip]:
     in_grid, given = variant.text in protocol.grid_for(dataset=dataset)["method"], variant.options
-    schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
     if code := _not_run(dataset, variant.name):
         yield code
         return
     info = catalog.describe(variant.name)
-    listed = protocol.grid_for(dataset=dataset, method=variant.text)["backbone"]
+    grid = protocol.grid_for(dataset=dataset, method=variant.text)
     # A table's networks are for most methods: one that runs with none of them takes its own.
-    own = () if any(runs_with(info.backbones, name) for name in listed) else info.backbones[:1]
-    axes = (_spelt("partition", request.partition, schemes), request.clients, request.backbone or own)
+    own = () if any(runs_with(info.backbones, name) for name in grid["backbone"]) else info.backbones[:1]
+    schemes = _spelt("partition", request.partition, grid["partition"])
+    axes = (schemes, request.clients, request.backbone or own)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         values = (dataset, scheme, clients, variant.text, backbone)
         point: dict[str, Any] = dict(zip(AXES, values, strict=True))

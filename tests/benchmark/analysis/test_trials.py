@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsub.benchmark.analysis.trials import GAIN, Outcome, Trials
+from fedsub.benchmark.analysis.trials import GAIN, Outcome, Trials, explained
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.tuning import tune
 from fedsub.benchmark.spec.plan import make_plan
@@ -35,6 +35,8 @@ def test_the_setting_that_decides_is_the_important_one_and_every_trial_is_a_line
     assert found.iloc[0] > 0.7
     assert found.sum() == pytest.approx(1)
     assert {"width", "layers", "fedprox.mu", "ditto.strength"} <= {*found.index}
+    assert (explained(trials.outcomes * 3) or 0) > 0.5
+    assert explained(trials.outcomes) is None
     assert trials.outcomes[0].points[GAIN].mean() == pytest.approx(0)
     axes = trials.plot()
     assert {label.get_text() for label in axes.get_xticklabels()} == {*found.index}

@@ -46,8 +46,9 @@ def _arena(folder: Path, *given: str) -> dict[str, Any]:
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(path))
-    # Skips the random forest, which test_trials covers.
+    # Skips the random forests, which test_trials covers.
     monkeypatch.setattr(trials, "LEAST_TRIALS", math.inf)
+    monkeypatch.setattr(trials, "FOLDS", math.inf)
     return path
 
 
