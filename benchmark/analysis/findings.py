@@ -49,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Part:
-    """A contrast of a claim with its measured columns."""
+    """A contrast of a claim with its columns, measured or not."""
 
     contrast: Contrast
     columns: tuple[Measured, ...]
