@@ -75,7 +75,7 @@ def test_the_wheel_holds_one_package_with_its_data(wheel: Path) -> None:
     modules = [
         path for package in ("datasets", "methods", "benchmark") for path in ROOT.glob(f"{package}/**/*.py")
     ]
-    places = ("protocols/*.toml", "report/site/assets/*", "report/templates/*")
+    places = ("protocols/*.toml", "report/site/assets/*", "**/templates/*")
     data = [path for place in places for path in ROOT.glob(f"benchmark/{place}")]
     assert {f"fedsub/{source.relative_to(ROOT)}" for source in (*modules, *data)} <= {*names}
     assert "fedsub/datasets/catalogue.toml" in names

@@ -103,9 +103,11 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
     spent = [megabytes_of(row.records, row.cell.clients) for row in rows]
     ranked = np.array([not (row.privacy or row.exposed[1]) for row in rows])
     surely = np.zeros((len(rows), len(rows)), dtype=bool)
+    rivals: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        rivals.setdefault(_kind(row), []).append(row)
     for one, other in permutations(np.flatnonzero(ranked).tolist(), 2):
-        rivals = [each for each in rows if _kind(each) == _kind(rows[other])]
-        if not any(each is rows[other] for each in same_data(rows[one], rivals)):
+        if not any(each is rows[other] for each in same_data(rows[one], rivals[_kind(rows[other])])):
             continue
         paired = _paired(rows[one], rows[other], metric)
         surely[one, other] = paired is not None and paired.word == HOLDS

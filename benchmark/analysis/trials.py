@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.records.search import Standing
@@ -70,7 +71,7 @@ class Outcome(Standing):
         settings = [f"{name}={text(value)}" for name, value in best.items()]
         return f"fedsub run {words}{' --set' * bool(settings)} {shlex.join(settings)}".rstrip()
 
-    @property
+    @cached_property
     def points(self) -> pandas.DataFrame:
         """One row per trial with a score of the first rung: GAIN, and every setting and option that was
         tuned, with `hidden` as `width` and `layers`."""

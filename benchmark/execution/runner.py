@@ -46,7 +46,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.state import Checkpoint, CheckpointError, seed_draws
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
@@ -100,18 +100,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     seed_draws(cell.seed)
     dataset, partition, federation = make_clients(cell)
     statistics = describe_partition(dataset, partition).to_dict()
-    setting = make_setting(
-        federation,
-        cell.architecture,
-        cell.schedule,
-        cell.seed,
-        task=cell.task,
-        metrics=(*cell.further_metrics, *ALWAYS_SCORED.get(cell.task.name, ())),
-        merged=registry.describe(cell.method).merged,
-        data_seed=cell.drawn_with,
-        kernel=cell.kernel,
-        device=cell.device,
-    )
+    setting = setting_of(cell, federation)
     make_method = partial(registry.create, cell.method, dict(cell.options), setting)
     method = make_method()
     callbacks = hooks.get("callbacks", ())
@@ -137,6 +126,22 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
     return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), extras)
+
+
+def setting_of(cell: Cell, federation: Federation) -> Setting:
+    """Return the cell's setting on these clients."""
+    return make_setting(
+        federation,
+        cell.architecture,
+        cell.schedule,
+        cell.seed,
+        task=cell.task,
+        metrics=(*cell.further_metrics, *ALWAYS_SCORED.get(cell.task.name, ())),
+        merged=registry.describe(cell.method).merged,
+        data_seed=cell.drawn_with,
+        kernel=cell.kernel,
+        device=cell.device,
+    )
 
 
 def record_of(

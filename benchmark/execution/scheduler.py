@@ -78,8 +78,8 @@ def run_cells(
             hooks["callbacks"] = told
         elif told and isinstance(engine, ProcessPool):
             engine, hooks["callbacks"] = replace(engine, on_round=partial(_tell, told)), [to_pool]
-        run: Any = work or (federated if is_flower else debugged if request.pdb else attempt)
-        run = partial(run, **hooks)
+        run: Any = work or (partial(attempt, how=federated) if is_flower else None)
+        run = partial(run or (debugged if request.pdb else attempt), **hooks)
         if not is_here:
             run = Logged(WithObjects(objects, run) if objects else run, results)
         if isinstance(engine, SlurmEngine):

@@ -1,25 +1,25 @@
-"""Code that the client app and the server app share: the cell and its setting."""
+"""What an app holds, and code that the client app and the server app share."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from flwr.app import Context
-
-from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import names_of, renamed, with_metrics
-from fedsub.datasets.federation import Federation
 from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.setting import Setting, make_setting
+
+OWN, OWN_PARTS = "own", {"method", "backbone"}
+"""Folder in the app for user-supplied parts, and the parts of a cell whose files are copied there."""
 
 
-def cell_of(context: Context, folder: Path) -> Cell:
+def cell_of(config: Mapping[str, Any], folder: Path) -> Cell:
     """Return the cell in the app's configuration."""
-    cell = Cell.from_dict(json.loads(str(context.run_config["cell"])))
+    cell = Cell.from_dict(json.loads(config["cell"]))
     # A user's file may import modules beside it.
     sys.path.append(str(folder / OWN))
     for part in OWN_PARTS:
@@ -31,17 +31,3 @@ def cell_of(context: Context, folder: Path) -> Cell:
 def scores_received(method: FederatedMethod) -> bool:
     """Whether clients are scored after they received the server's answer, not after local training."""
     return method.schedule.evaluate == "received" or method.every_epoch
-
-
-def setting_of(cell: Cell, federation: Federation) -> Setting:
-    """Return the cell's setting on these clients."""
-    return make_setting(
-        federation,
-        cell.architecture,
-        cell.schedule,
-        cell.seed,
-        task=cell.task,
-        metrics=cell.further_metrics,
-        kernel=cell.kernel,
-        device=cell.device,
-    )

@@ -15,8 +15,9 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsub.benchmark.execution.flower.app import cell_of, scores_received, setting_of
+from fedsub.benchmark.execution.flower.app import cell_of, scores_received
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, size_of, unpack
+from fedsub.benchmark.execution.runner import setting_of
 from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically
@@ -28,31 +29,23 @@ from fedsub.methods.core.uplink import Draws
 def client_app(folder: Path) -> ClientApp:
     """Make the app of every client; `folder` holds the app's files."""
     app = ClientApp()
-
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
-        """Reply with the client's number and sizes, which the server needs."""
-        held = _held(context)
-        known = {
-            "client": int(context.node_config["partition-id"]),
-            "nodes": held.nodes,
-            "training": int(held.train.sum()),
-            "width": held.width,
-            "classes": held.classes,
-        }
-        return Message(RecordDict({"known": ConfigRecord(known)}), reply_to=message)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        """Receive the last answer, train one round, and send."""
-        return _Turn(folder, message, context).train()
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        """Receive the last answer, if there is one, and score the model."""
-        return _Turn(folder, message, context).evaluate()
-
+    app.query()(_sizes)
+    app.train()(lambda message, context: _Turn(folder, message, context).train())
+    app.evaluate()(lambda message, context: _Turn(folder, message, context).evaluate())
     return app
+
+
+def _sizes(message: Message, context: Context) -> Message:
+    """Reply with the client's number and sizes, which the server needs."""
+    held = _held(context)
+    known = {
+        "client": int(context.node_config["partition-id"]),
+        "nodes": held.nodes,
+        "training-nodes": int(held.train.sum()),
+        "width": held.width,
+        "classes": held.classes,
+    }
+    return Message(RecordDict({"known": ConfigRecord(known)}), reply_to=message)
 
 
 class _Turn:
@@ -60,7 +53,7 @@ class _Turn:
 
     def __init__(self, folder: Path, message: Message, context: Context) -> None:
         self.message, self.asked = message, message.content["told"]
-        cell = cell_of(context, folder)
+        cell = cell_of(context.run_config, folder)
         setting = of_client(setting_of(cell, held := _held(context)), held)
         # The noise of real clients must be secret, so it is not drawn from a known seed.
         known = bool(context.node_config.get("repeatable"))

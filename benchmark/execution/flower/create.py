@@ -7,17 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
-from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
+from fedsub.benchmark.execution.flower.app import OWN, OWN_PARTS
+from fedsub.benchmark.execution.runner import make_clients
+from fedsub.benchmark.spec import custom
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import (
-    metrics_of,
-    paths_of,
-    renamed,
-    sources_of,
-    user_objects_of,
-    with_metrics,
-)
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request
@@ -32,46 +25,7 @@ from fedsub.methods.core.training import check_selects
 PACKAGE = "federation"
 PATIENCE = 600
 """Seconds that the server waits for clients to join, and for the messages of a round."""
-PROJECT = """\
-[project]
-name = "fedsub-federation"
-version = "1.0.0"
-description = "{title}"
-license = "Apache-2.0"
-dependencies = ["fedsub-bench[flower]"]
-
-[tool.flwr.app]
-publisher = "fedsub"
-
-[tool.flwr.app.components]
-serverapp = "{package}.server:app"
-clientapp = "{package}.client:app"
-
-[tool.flwr.app.config]
-cell = {cell}
-patience = {patience}
-outcome = "outcome.json"
-"""
-README = """\
-# {title}
-
-`clients/client-N.npz` holds only the nodes, edges and labels of client N. Copy it, and nothing else of this
-folder, to that client's machine. Each machine needs `pip install -e '.[flower]'` in a clone of FedSub Bench.
-
-1. The server: `flower-superlink --insecure --host 0.0.0.0 --disable-runtime-dependency-installation`
-2. Client N: `flower-supernode --insecure --superlink SERVER:8000 \\
-   --node-config 'partition-id=N num-partitions={clients} data="/path/to/client-N.npz"'`
-3. Start: `flwr run . LINK --stream`, with `[superlink.LINK]`, `address = "SERVER:8000"` and
-   `insecure = true` in `~/.flwr/config.toml` (or `config.toml` in the folder `FLWR_HOME`)
-
-The server writes `outcome.json` to its working folder. `--insecure` sends everything in clear text, and lets
-anyone join. With certificates and keys, use these options instead:
-
-1. `--ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt --enable-supernode-auth`
-2. `--root-certificates ca.crt --auth-supernode-private-key client-N`, after the server's
-   `flwr supernode register client-N.pub LINK`
-3. `root-certificates = "ca.crt"`
-"""
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def create_planned(request: Request, folder: Path) -> Cell:
@@ -89,7 +43,7 @@ def create_planned(request: Request, folder: Path) -> Cell:
             f"flower create takes one table and one value of each setting, not {len(titles)} cells: {found}"
         )
     cell = plan.cells[0]
-    with user_objects(user_objects_of(cell)):
+    with user_objects(custom.user_objects_of(cell)):
         check(cell)
         create(cell, make_clients(cell)[2], folder)
     return cell
@@ -117,20 +71,19 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
         )
         (package / f"{side}.py").write_text(text, encoding="utf-8")
     (package / "__init__.py").touch()
-    runs = replace(cell, further_metrics=(*cell.further_metrics, *ALWAYS_SCORED[cell.task.name]))
-    runs = with_metrics(runs, lambda name: Path(name).name)
-    for part in OWN_PARTS & paths_of(cell).keys():
-        runs = renamed(runs, part, paths_of(cell)[part].name)
+    runs = custom.with_metrics(cell, lambda name: Path(name).name)
+    for part in OWN_PARTS & custom.paths_of(cell).keys():
+        runs = custom.renamed(runs, part, custom.paths_of(cell)[part].name)
     for name, source in files.items():
         target = package / OWN / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    stored = json.dumps(json.dumps(runs.to_dict()))
+    fields = {"package": PACKAGE, "patience": PATIENCE, "title": cell.title, "clients": cell.clients}
     # TOML has no escapes for halves of a character outside the basic plane.
-    title = json.dumps(cell.title, ensure_ascii=False)[1:-1]
-    project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)
-    (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-    (folder / "README.md").write_text(README.format(title=cell.title, clients=cell.clients), encoding="utf-8")
+    quoted, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
+    for template in TEMPLATES.iterdir():
+        text = template.read_text("utf-8").format(quoted=quoted, cell=stored, **fields)
+        (folder / template.stem).write_text(text, encoding="utf-8")
     clients = folder / "clients"
     clients.mkdir()
     for client in range(federation.clients):
@@ -140,11 +93,11 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
 
 def _own_files(cell: Cell) -> dict[Path, Path]:
     """Path in the app → the user's file. Raises UserError for files that an app cannot hold."""
-    own = [(part, path) for part, path in paths_of(cell).items() if part in OWN_PARTS]
-    own += [("metric", Path(bare(name))) for name in metrics_of(cell) if "[" in name]
+    own = [(part, path) for part, path in custom.paths_of(cell).items() if part in OWN_PARTS]
+    own += [("metric", Path(bare(name))) for name in custom.metrics_of(cell) if "[" in name]
     found: dict[Path, Path] = {}
     for part, path in own:
-        for source in sources_of(part, path):
+        for source in custom.sources_of(part, path):
             name = source.relative_to(path.expanduser().parent)
             other = found.setdefault(name, source)
             if not source.samefile(other):

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from fedsub.benchmark.execution.flower.create import PATIENCE, create
-from fedsub.benchmark.execution.runner import attempt, make_clients, record_of
+from fedsub.benchmark.execution.runner import make_clients, record_of
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
@@ -47,11 +47,6 @@ ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL
 
 
 def federated(cell: Cell) -> Record:
-    """Run a cell with processes for clients and server, and turn any exception into a failed record."""
-    return attempt(cell, recorded)
-
-
-def recorded(cell: Cell) -> Record:
     """Run a cell with processes for clients and server; returns its record.
 
     Raises UserError if the cell cannot run as a federation.

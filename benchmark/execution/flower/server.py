@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedsub.benchmark.execution.flower.app import cell_of, scores_received, setting_of
+from fedsub.benchmark.execution.flower.app import cell_of, scores_received
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
+from fedsub.benchmark.execution.runner import setting_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
@@ -26,10 +27,8 @@ from fedsub.methods.core.training import Progress, check_finite, outcome_of
 from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
-LOOK = 0.5
-"""Seconds between two checks for clients that joined."""
-WEIGHTS = {"training-nodes": "training", "nodes": "nodes"}
-"""Weighting → the reported size that is a client's weight."""
+LOOK = 0.3
+"""Seconds between two checks for clients that joined, or for messages."""
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -40,7 +39,8 @@ def server_app(folder: Path) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         target = Path(str(context.run_config["outcome"]))
         try:
-            found = _Run(grid, cell_of(context, folder), float(context.run_config["patience"])).run()
+            cell = cell_of(context.run_config, folder)
+            found = _Run(grid, cell, float(context.run_config["patience"])).run()
         except UserError as error:
             found = {"error": str(error)}
         # A method's figures may be tensors or arrays.
@@ -75,8 +75,7 @@ class _Run:
         cell, schedule = self.cell, self.cell.schedule
         self._wait()
         sizes = [self.sizes[client] for client in range(cell.clients)]
-        weighting = WEIGHTS.get(schedule.weighting)
-        weights = torch.tensor([each[weighting] if weighting else 1 for each in sizes]).float()
+        weights = torch.tensor([each.get(schedule.weighting, 1) for each in sizes]).float()
         held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
         method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
         server = ServerHalf(method, weights / weights.sum())
@@ -105,10 +104,8 @@ class _Run:
             if received and not schedule.partial and number > 1:
                 self._evaluated(number - 1, method, progress)
             # Σ p_k L_k if all clients share one model, else the clients' mean.
-            weight = {
-                client: float(method.shares[client]) if method.every_epoch else 1.0 for client in losses
-            }
-            loss = sum(weight[client] * each for client, each in losses.items()) / sum(weight.values())
+            shares = [float(method.shares[client]) if method.every_epoch else 1.0 for client in losses]
+            loss = float(np.average([*losses.values()], weights=shares))
             if evaluated := schedule.evaluates(number):
                 check_finite(method, number, loss)
                 progress.losses.append(loss)
@@ -156,7 +153,7 @@ class _Run:
             Message(RecordDict({"asked": ConfigRecord({})}), dst_node_id=node, message_type="query")
             for node in new
         ]
-        for reply in self.grid.send_and_receive(asked, timeout=self.patience) if asked else ():
+        for reply in self._exchange(asked):
             if reply.has_content():
                 known = dict(reply.content["known"])
                 self.met.add(reply.metadata.src_node_id)
@@ -165,6 +162,15 @@ class _Run:
             elif self.troubles.get(node := reply.metadata.src_node_id) != reply.error.reason:
                 self.troubles[node] = reply.error.reason
                 print(f"no answer to query: {reply.error.reason}", flush=True)
+
+    def _exchange(self, messages: Sequence[Message]) -> Iterator[Message]:
+        """Send messages and yield the replies that come in time. Flower's own loop looks every 3 s."""
+        until, waiting = time.monotonic() + self.patience, {*self.grid.push_messages(messages)}
+        while waiting and time.monotonic() < until:
+            for reply in self.grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                yield reply
+            time.sleep(LOOK if waiting else 0)
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
         """Return a message to a client: what to do, and the answer to its last message."""
@@ -187,14 +193,14 @@ class _Run:
         ]
         found: dict[int, RecordDict] = {}
         troubles: list[str] = []
-        for reply in self.grid.send_and_receive(messages, timeout=self.patience):
+        for reply in self._exchange(messages):
             if reply.has_content():
                 client = number[reply.metadata.src_node_id]
                 found[client] = reply.content
                 if scores := str(reply.content["told"]["scores"]):
                     self.scores[client] = json.loads(scores)
             else:
-                troubles.append(f"{reply.error.reason}")
+                troubles.append(reply.error.reason)
                 print(f"no answer to {kind}: {reply.error.reason}", flush=True)
         if kind == "train" and not found:
             none = f"none within {self.patience:g} s" if messages else "none is connected"

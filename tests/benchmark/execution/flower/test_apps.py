@@ -19,7 +19,7 @@ import torch
 from fedsub.benchmark.cli.commands import OK, main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.progress import GridProgress
-from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
+from fedsub.benchmark.execution.runner import ALWAYS_SCORED, attempt, make_clients
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
 from fedsub.datasets.errors import UserError
@@ -90,8 +90,14 @@ class Loop:
     def get_node_ids(self) -> list[int]:
         return [*self.nodes]
 
-    def send_and_receive(self, messages: Iterable[Message], timeout: float) -> list[Message]:
-        return [self._reply(message) for message in messages]
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        self.pushed = {str(number): message for number, message in enumerate(messages)}
+        for number, message in self.pushed.items():
+            message.metadata.__dict__["_message_id"] = number
+        return [*self.pushed]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [self._reply(self.pushed[each]) for each in sorted(message_ids)]
 
     def _reply(self, message: Message) -> Message:
         node, kind = message.metadata.dst_node_id, message.metadata.message_type
@@ -350,7 +356,7 @@ def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(loopback, "make_clients", lambda cell: clients)
     outcome, _, _ = federated(cell, tmp_path / "app")
     monkeypatch.setattr(loopback, "run", lambda cell, federation: asdict(outcome))
-    assert loopback.recorded(cell).reread().extras["client_names"] == [*names]
+    assert loopback.federated(cell).reread().extras["client_names"] == [*names]
 
 
 def test_a_file_that_changed_since_the_plan_is_refused(
@@ -359,7 +365,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(
     cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(write_method(tmp_path / "mine.py"))))
     write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
     monkeypatch.setattr(loopback, "run", lambda cell, federation: pytest.fail("it ran"))
-    assert "mine.py has changed since the cells were planned" in str(loopback.federated(cell).error)
+    assert "mine.py has changed since the cells were planned" in str(attempt(cell, loopback.federated).error)
 
 
 def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

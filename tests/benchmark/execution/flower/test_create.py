@@ -3,8 +3,6 @@
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -106,15 +104,12 @@ def test_a_users_metric_goes_with_the_app(
         "from fedsub.methods.tasks.metrics import Score, metric\n@metric()\ndef score(output, items):\n"
         "    return Score(items.count / (items.count + 1), items.count)\n"
     )
-    grid = (
-        "[grid]\ndataset = 'community[nodes=60]'\nmethod = 'fedavg'\npartition = 'metis'\nbackbone = 'gcn'\n"
-    )
+    grid = "[grid]\ndataset='community[nodes=60]'\nmethod='fedavg'\npartition='metis'\nbackbone='gcn'\n"
     Path("table.toml").write_text(names.format(f"{grid}clients = 2\n[settings]\nrounds = 1\n"))
     argv = ["flower", "create", "app", "--table", "table.toml", "--trust", "--seeds", "1"]
     assert main(parse(argv)) == 0
     Path("score.py").unlink()
     config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    context: Any = SimpleNamespace(run_config=config)
-    cell = cell_of(context, Path("app/federation"))
+    cell = cell_of(config, Path("app/federation"))
     found = tasks.NodeClassification.metrics_with(cell.further_metrics, cell.schedule.selection_metric)
     assert "score" in {each.name for each in found}
