@@ -23,7 +23,7 @@ from fedsub.benchmark.execution.progress import console_for, counted
 from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.catalog import remembering
+from fedsub.benchmark.spec.catalog import parts, remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, bare, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
@@ -133,6 +133,8 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     console = console_for(sys.stdout.isatty())
     if options.name is None:
         print_listing(console)
+    elif options.name in parts("dataset"):
+        return _data(request, Namespace(rest=["info", options.name]), work)
     else:
         print_method(options.name, console)
     return OK

@@ -93,7 +93,7 @@ OPTIONS: dict[str, _Option] = {
 }
 """Option without its dashes → how it is parsed."""
 ARGUMENTS: dict[str, _Option] = {
-    "name": ("METHOD", "a method, to print its options", {"nargs": "?"}),
+    "name": ("NAME", "a method, to print its options, or a graph", {"nargs": "?"}),
     "subject": ("METHOD", "a name or the path of a .py file, with options in brackets", {"nargs": "+"}),
     "file": ("FILE", "the file to write", {"type": Path}),
     "count": ("N", "number of records, or a bundle whose records are all run", {"type": values.bundle}),
@@ -132,7 +132,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         ),
     ),
     "list": (
-        "list methods, graphs, partitions, splits and tables, or describe one method",
+        "list methods, graphs, partitions, splits and tables, or describe one method or graph",
         ("name", "data"),
     ),
     "check": ("check methods: gradients, absence, bytes, seeds, halves, checkpoints, options", ("subject",)),

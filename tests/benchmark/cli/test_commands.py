@@ -349,12 +349,12 @@ def test_the_listing_names_everything(
         assert re.search(options, out, re.MULTILINE)
 
 
-def test_a_method_is_described_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_method_is_described_with_its_options_and_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(parse(["list", "community"])) == 0
+    assert "Generated communities" in capsys.readouterr().out
     assert main(parse(["list", "fedprox"])) == 0
     out = capsys.readouterr().out
-    assert re.search(
-        r"^ *mu +0\.01 +0\.0001 to 10, log-uniform +Weight of the proximal term", out, re.MULTILINE
-    )
+    assert re.search(r"(?m)^ *mu +0\.01 +0\.0001 to 10, log-uniform +Weight of the proximal term", out)
     assert re.search(r"^ *learning_rate +0\.001 to 0\.1, log-uniform", out, re.MULTILINE)
     assert main(parse(["list", "fedprx"])) == 2
     assert "did you mean fedprox" in capsys.readouterr().err
