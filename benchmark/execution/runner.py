@@ -19,6 +19,7 @@ import torch
 
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
+from fedsub.benchmark.execution.setting import setting_of
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.spec.catalog import FEDAVG
@@ -46,13 +47,10 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.state import Checkpoint, CheckpointError, seed_draws
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
-ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
-"""Task → metrics of every record besides the task's own and the protocol's."""
 DIVERGED = 1e5
 """A loss of this size says only that training diverged; smaller ones fit in 32 bits in a packed curve."""
 
@@ -126,22 +124,6 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
     return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), extras)
-
-
-def setting_of(cell: Cell, federation: Federation) -> Setting:
-    """Return the cell's setting on these clients."""
-    return make_setting(
-        federation,
-        cell.architecture,
-        cell.schedule,
-        cell.seed,
-        task=cell.task,
-        metrics=(*cell.further_metrics, *ALWAYS_SCORED.get(cell.task.name, ())),
-        merged=registry.describe(cell.method).merged,
-        data_seed=cell.drawn_with,
-        kernel=cell.kernel,
-        device=cell.device,
-    )
 
 
 def record_of(

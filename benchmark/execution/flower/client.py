@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fedsub.benchmark.execution.flower.app import cell_of, scores_received
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, size_of, unpack
-from fedsub.benchmark.execution.runner import setting_of
+from fedsub.benchmark.execution.setting import setting_of
 from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedsub.benchmark.execution.flower.app import cell_of, scores_received
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
-from fedsub.benchmark.execution.runner import setting_of
+from fedsub.benchmark.execution.setting import setting_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry

@@ -19,7 +19,8 @@ import torch
 from fedsub.benchmark.cli.commands import OK, main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.progress import GridProgress
-from fedsub.benchmark.execution.runner import ALWAYS_SCORED, attempt, make_clients
+from fedsub.benchmark.execution.runner import attempt, make_clients
+from fedsub.benchmark.execution.setting import ALWAYS_SCORED
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
 from fedsub.datasets.errors import UserError
