@@ -42,7 +42,7 @@ bench: $(VENV)/.ready
 	$(RUN) -m benchmark --results .cache/bench $(ARGS)
 
 test: $(VENV)/.ready
-	$(RUN) -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	$(RUN) -m pytest --numprocesses 3 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

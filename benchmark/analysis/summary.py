@@ -177,6 +177,8 @@ class Headline:
     """`findings.discoveries` of the claims."""
     levels: Counter[str]
     """Verdict → number of printed figures."""
+    chosen: Counter[str]
+    """Verdict → number of those with a setting chosen on their table."""
     costs: Sequence[Contender]
     """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
@@ -193,10 +195,11 @@ def headline(
     tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
     comparisons: Sequence[WithAuthors],
     findings: Sequence[Finding],
-    words: Iterable[str],
+    words: Sequence[tuple[str, bool]],
 ) -> Headline:
     """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
-    the papers' claims and the verdicts (`words`) on all printed figures."""
+    the papers' claims and, of all printed figures, the verdict and whether a setting was chosen on their
+    table (`words`)."""
     every = tables.get(EVERY, {})
     first = {each.row.method: each for each in every.get(FIRST, ())}
     overall = [each for each in comparisons if each.place is None]
@@ -207,6 +210,7 @@ def headline(
         Counter(each.verdict.word for each in overall if not each.deviations),
         Counter(finding.word for finding in findings),
         of_claims(findings),
-        Counter(words),
+        Counter(word for word, _ in words),
+        Counter(word for word, chosen in words if chosen),
         [first[name] for name in _SHOWN.costs if name in first],
     )

@@ -174,11 +174,13 @@ def _counted(words: Sequence[str], notes: str = "") -> str:
 FEW = 3
 """Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
-    "A cell: measured mean ± standard deviation over {seeds}, then the authors' code on the same clients and "
-    "the printed figure, each with its verdict. = marks runs that did nothing beyond FedAvg, all or some of "
-    "them. In bold: the method that no other beats, each two compared over the seeds that both have, at "
-    f"least {LEAST}, to two decimals; if each is beaten, the least beaten. Methods that break privacy or "
-    "expose nodes, rows with = and rows with other settings do not compete. How it is judged: "
+    "An entry: measured mean ± standard deviation over {seeds}, then the authors' code on the same clients "
+    "and the printed figure, each with its verdict; where the authors' code decides, its verdict counts. "
+    f"{CHOSEN} marks a setting that was chosen by looking at this table's figures, = runs that did nothing "
+    "beyond FedAvg, all or some of them. In bold, which is no test: the method that no other beats, each two "
+    f"compared over the seeds that both have, at least {LEAST}, to two decimals; if each is beaten, the "
+    "least beaten. Methods that break privacy or expose nodes, entries with = and rows with other settings "
+    "do not compete. How it is judged: "
     "[reproduction.md](../reproduction.md). Costs, gains and runs with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )

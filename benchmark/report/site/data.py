@@ -123,7 +123,7 @@ class Facts:
     @cached_property
     def headline(self) -> Headline:
         """Numbers of the headline findings."""
-        words = (entry.answer[0] for entry in self.entries)
+        words = [(entry.answer[0], bool(entry.chosen)) for entry in self.entries]
         return headline(self.tables, self.comparisons, self.findings, words)
 
     @cached_property

@@ -167,7 +167,7 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
     assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
     assert (across["verdict"], [*across["over"]]) == ("holds", ["fedgcn", "fedlap+"])
     local, fedavg = (f"+2.00 (+2.00 to +2.00) from {rival}" for rival in ("Local", "FedAvg"))
-    said = "In 2 comparisons, on average (least to most): "
+    said = "In 2 comparisons, on average (lowest to highest): "
     said += f"FedGCN {local}, {fedavg}; FedLap+ {local}, {fedavg}."
     assert f"**Holds:** {across['says']} {said}" in (tmp_path / "arena.md").read_text()
 
