@@ -211,7 +211,7 @@ def markdown(
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
     said = remarks(leaderboard)
     if aside := len(leaderboard.rows) - len(rows):
-        said.append(f"{aside} rows with other settings are not on this page.")
+        said.append(f"{aside} further rows with other settings are not on this page.")
     if has_notes:
         said.append(f"[Notes](../notes/{protocol.name}.md)")
     return "\n\n".join([*filter(None, parts), "\n".join(f"- {each}" for each in said)]) + "\n"

@@ -70,7 +70,7 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     assert "| FedAvg | 77.00 ± 1.58 (5) ‡; print 69.19 differs |" in page
     assert "| Central † | 92.00 ± 1.58 (5) ‡ |" in page
     changed = Leaderboard(protocol, table_records("--set", "rounds=5"))
-    assert "4 rows with other settings are not on this page." in markdown(changed)
+    assert "4 further rows with other settings are not on this page." in markdown(changed)
     # Only a block with a printed accuracy shows it beside a score that selects the round.
     asked = "--table all-methods --dataset cora minesweeper --method fedavg --partition metis --seeds 1"
     scores = {"accuracy": 60.0, "roc_auc": 70.0}

@@ -153,9 +153,8 @@ def federated(
 
 def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMethod]:
     """Run the cell in one program; return the outcome and the method."""
-    metrics = ALWAYS_SCORED[cell.task.name]
     given = (federation, cell.architecture, cell.schedule, cell.seed)
-    method = make_method(cell.method, dict(cell.options), *given, metrics=metrics)
+    method = make_method(cell.method, dict(cell.options), *given, metrics=ALWAYS_SCORED[cell.task.name])
     return train(method), method
 
 
