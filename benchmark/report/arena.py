@@ -22,6 +22,7 @@ from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 
@@ -115,12 +116,14 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
     """Write `arena.md` from the content of `arena.json`; returns its path."""
     ranked = [row for row in found["ranking"] if not row["privacy"]]
     blocks = by_block(found)
+    graphs = {entry["dataset"] for entry in found["entries"]}
     return write_template(
         results / "arena.md",
         "arena.md",
         arena=found,
         tables=(ranked, [row for row in found["ranking"] if row["privacy"]]),
-        graphs=sorted({graph_title(entry["dataset"]) for entry in found["entries"]}),
+        graphs=sorted(map(graph_title, graphs)),
+        areas=sorted(graph_title(name) for name in graphs if name in REGISTRY and REGISTRY[name].metric),
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
