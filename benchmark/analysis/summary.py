@@ -175,10 +175,8 @@ class Headline:
     """Verdict → number of claims of the papers."""
     remaining: Mapping[str, tuple[int, int]]
     """`findings.discoveries` of the claims."""
-    levels: Counter[str]
-    """Verdict → number of printed figures."""
-    chosen: Counter[str]
-    """Verdict → number of those with a setting chosen on their table."""
+    figures: Count
+    """Counts of all printed figures."""
     costs: Sequence[Contender]
     """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
@@ -195,11 +193,10 @@ def headline(
     tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
     comparisons: Sequence[WithAuthors],
     findings: Sequence[Finding],
-    words: Sequence[tuple[str, bool]],
+    entries: Sequence[Entry],
 ) -> Headline:
     """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
-    the papers' claims and, of all printed figures, the verdict and whether a setting was chosen on their
-    table (`words`)."""
+    the papers' claims and those on all printed figures (`entries`)."""
     every = tables.get(EVERY, {})
     first = {each.row.method: each for each in every.get(FIRST, ())}
     overall = [each for each in comparisons if each.place is None]
@@ -210,7 +207,6 @@ def headline(
         Counter(each.verdict.word for each in overall if not each.deviations),
         Counter(finding.word for finding in findings),
         of_claims(findings),
-        Counter(word for word, _ in words),
-        Counter(word for word, chosen in words if chosen),
+        count("", entries),
         [first[name] for name in _SHOWN.costs if name in first],
     )

@@ -75,7 +75,7 @@ class _Run:
         cell, schedule = self.cell, self.cell.schedule
         self._wait()
         sizes = [self.sizes[client] for client in range(cell.clients)]
-        weights = torch.tensor([each.get(schedule.weighting, 1) for each in sizes]).float()
+        weights = torch.tensor([{**each, "uniform": 1}[schedule.weighting] for each in sizes]).float()
         held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
         method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
         server = ServerHalf(method, weights / weights.sum())

@@ -123,8 +123,7 @@ class Facts:
     @cached_property
     def headline(self) -> Headline:
         """Numbers of the headline findings."""
-        words = [(entry.answer[0], bool(entry.chosen)) for entry in self.entries]
-        return headline(self.tables, self.comparisons, self.findings, words)
+        return headline(self.tables, self.comparisons, self.findings, self.entries)
 
     @cached_property
     def figure_addresses(self) -> dict[int, str]:
