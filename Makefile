@@ -97,6 +97,11 @@ lock: $(VENV)/.ready
 	$(LOCK) --extra completion --output-file requirements/run.txt
 	$(LOCK) --extra test --extra flower --extra mlflow --extra privacy --extra ray --extra tensorboard \
 	    --output-file requirements/ci.txt
+	sed -nE '/^install_requires/,/^$$/p; /^test =/,/^lint/p' setup.cfg \
+	    | sed -nE '/^ +(dgl|numpy|torch)[<=>]/d; s/^ +([A-Za-z])/\1/p' \
+	    | $(subst setup.cfg,-,$(LOCK)) requirements/dgl2.in --no-emit-package triton \
+	    $(foreach part,cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn cufft curand cusolver cusparse nccl \
+	    nvjitlink nvtx,--no-emit-package nvidia-$(part)-cu12) --output-file requirements/dgl2.txt
 	echo 'tox>=4.20,<5' | $(subst setup.cfg,-,$(LOCK)) --output-file requirements/tox.txt
 
 wheelhouse: $(VENV)/.ready
