@@ -72,8 +72,8 @@ class WandB(CellLogger):
     """Runs of a project in Weights & Biases, one per cell."""
 
     project: str = "fedsub-bench"
-    mode: str = "online"
-    """`online`, `offline` or `disabled`."""
+    mode: str | None = None
+    """`online`, `offline` or `disabled`; None for W&B's own setting (WANDB_MODE)."""
 
     def _begin(self, done: Round) -> _Run:
         run = _needed("wandb").init(
