@@ -167,8 +167,10 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
 def _settings(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield settings in the form `name=value`; a list of values makes a grid."""
     for name, value in zip(given, map(_plain, given.values()), strict=True):
+        if name in Request.__dataclass_fields__:
+            raise UserError(f"this function has no argument {name}: see its help, or `fedsub run --help`")
         several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
-        for each in value if several else [value]:
+        for each in listed(value) if several else [value]:
             setting = f"{name}={'+'.join(map(str, each)) if _is_list(each) else format_value(each)}"
             setting_from_text(setting, "run")
             yield setting

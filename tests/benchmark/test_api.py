@@ -167,6 +167,8 @@ def test_a_graph_without_labels_and_with_a_path_for_its_name_predicts_links() ->
     [
         ({"seeds": 0}, "seeds must be a count"),
         ({"method": []}, "an empty list selects nothing"),
+        ({"rounds": []}, "an empty list selects nothing"),
+        ({"timeout": 3}, "has no argument timeout"),
         ({"save": "model"}, "save needs a folder"),
         ({"checkpoint": -3}, "checkpoint must be seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),
