@@ -105,11 +105,16 @@ class Outcome(Standing):
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trials:
     """Result of `tune`: one outcome for each method on each block."""
 
     outcomes: tuple[Outcome, ...]
+
+    def __repr__(self) -> str:
+        """The best trial of each search, a line each."""
+        best = self.frame().query("best").drop(columns=["best", "error"]).dropna(axis="columns", how="all")
+        return str(best.to_string(index=False))
 
     def best(self, method: str = "", dataset: str = "", partition: str = "") -> dict[str, Any]:
         """Return keyword arguments of `run` for the best trial: `method` with its options, and settings.

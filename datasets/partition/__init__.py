@@ -40,7 +40,7 @@ def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
 
 
 def partition(
-    dataset: Dataset | str | Path, scheme: str | Spec, clients: int, seed: int, **options: OptionValue
+    dataset: Dataset | str | Path, scheme: str | Spec, clients: int, seed: int = 0, **options: OptionValue
 ) -> Partition:
     """Distribute the nodes of `dataset`, a graph or its name or path, over `clients` clients.
 

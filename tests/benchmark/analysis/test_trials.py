@@ -30,6 +30,7 @@ def _trials(folder: Path, count: int) -> Trials:
 
 def test_the_setting_that_decides_is_the_important_one_and_every_trial_is_a_line(tmp_path: Path) -> None:
     trials = _trials(tmp_path, 20)
+    assert len(repr(trials).splitlines()) == 1 + len(trials.outcomes)
     found = trials.importance()
     assert found.index[0] == "learning_rate"
     assert found.iloc[0] > 0.7
