@@ -85,7 +85,7 @@ def _run_again(
     summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} equal to the digit"
     if unlike:
         summary += f"; scores of {unlike} from other machines or code may differ by {SCORE_TOLERANCE:g}"
-        summary += f" points, of rare classes and small graphs by up to {2 * FEW_TOLERANCE:g}"
+        summary += f" points, of last rounds, rare classes and small graphs by up to {2 * FEW_TOLERANCE:g}"
     say(f"{summary}; run on {processor()}")
     for reason, many in (+passed_over).items():
         say(f"skipped: {many} {reason}")

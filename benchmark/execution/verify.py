@@ -44,6 +44,11 @@ SMALL = 1000
 """Number of all clients' nodes below which every score may move by FEW_TOLERANCE: four of some 350 test nodes
 are a point. Scores of the last round of FedAdagrad and AdaFGL on Chameleon-filtered (890 nodes, Louvain
 clients, seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). Chosen after these were seen."""
+LAST = "_last"
+"""Suffix of scores of the last round, which may move by FEW_TOLERANCE: no validation has chosen it, and
+rounding grows until then. FedLap+ on Squirrel-filtered, METIS, ten clients, seed 0: losses are equal for 11
+rounds and 1 % apart in the last, whose score is 30.0 in place of 26.2; the selected round's is equal (run
+again at 57cd150, of 0ff1715). Chosen after this was seen."""
 OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
 """Suffixes of scores of one or two clients. One node of a client with 40 moves them by more than
 SCORE_TOLERANCE, so they are compared only if all figures must agree to the digit."""
@@ -155,10 +160,11 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
 
     Figures must agree to the digit if processor, versions and the code of graphs and methods are the same.
     Otherwise sums may be ordered and rounded differently, which training amplifies. Then scores, except
-    OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, and all scores on SMALL graphs or if another
-    round is selected, must agree within FEW_TOLERANCE; FEW_NODES in such a case within twice that. The loss
-    of the first rounds must agree within START_TOLERANCE if SET_UP is unchanged. Code that changes results
-    for another reason must raise its version, and its earlier records are not drawn.
+    OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, those of the LAST round, and all scores on
+    SMALL graphs or if another round is selected, must agree within FEW_TOLERANCE; FEW_NODES in such a case
+    within twice that. The loss of the first rounds must agree within START_TOLERANCE if SET_UP is unchanged.
+    Code that changes results for another reason must raise its version, and its earlier records are not
+    drawn.
     """
     before = {record.key: record for record in records}
     for again in engine.map(work, [record.cell for record in records], failed):
@@ -206,7 +212,8 @@ def _unlike_scores(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
         now = again["metrics"].get(name)
         if name.endswith(OF_ONE_CLIENT) and None not in (was, now):
             continue
-        tolerance = FEW_TOLERANCE * ((moved or small) + (name in FEW_NODES)) or SCORE_TOLERANCE
+        loose = moved or small or name.endswith(LAST)
+        tolerance = FEW_TOLERANCE * (loose + (name in FEW_NODES)) or SCORE_TOLERANCE
         if was != now and (None in (was, now) or abs(was - now) > tolerance):
             yield f"metrics {name}", was, now
     starts = [(record["curve"].get("round"), record["curve"].get("loss")) for record in (stored, again)]
