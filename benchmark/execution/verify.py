@@ -48,7 +48,7 @@ LAST = "_last"
 """Suffix of scores of the last round, which may move by FEW_TOLERANCE: no validation has chosen it, and
 rounding grows until then. FedLap+ on Squirrel-filtered, METIS, ten clients, seed 0: losses are equal for 11
 rounds and 1 % apart in the last, whose score is 30.0 in place of 26.2; the selected round's is equal (run
-again at 57cd150, of 0ff1715). Chosen after this was seen."""
+again at 4ca9a73, of 0ff1715). Chosen after this was seen."""
 OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
 """Suffixes of scores of one or two clients. One node of a client with 40 moves them by more than
 SCORE_TOLERANCE, so they are compared only if all figures must agree to the digit."""
