@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.records.search import Standing
@@ -72,21 +73,20 @@ class Outcome(Standing):
         return f"fedsub run {words}{' --set' * bool(settings)} {shlex.join(settings)}".rstrip()
 
     @cached_property
-    def points(self) -> pandas.DataFrame:
+    def points(self) -> list[dict[str, Any]]:
         """One row per trial with a score of the first rung: GAIN, and every setting and option that was
         tuned, with `hidden` as `width` and `layers`."""
-        import pandas
-
         shared = {each.name: each.part for each in shared_dimensions()}
         own = sorted({name for cell in self.search.trials for name, _ in cell.options})
+        scored = [record for record in self.short.values() if record.validation is not None]
+        mean = fmean([record.validation or 0.0 for record in scored] or [0.0])
         found = []
-        for record in self.short.values():
+        for record in scored:
             values = {name: getattr(getattr(record.cell, part), name) for name, part in shared.items()}
             values |= {f"{self.method}.{name}": record.options.get(name) for name in own}
-            widths = values.pop("hidden")
-            found.append({**values, "width": widths[0], "layers": len(widths), GAIN: record.validation})
-        frame = pandas.DataFrame(found).dropna(subset=[GAIN])
-        return frame.assign(**{GAIN: frame[GAIN] - frame[GAIN].mean()})
+            widths, gain = values.pop("hidden"), (record.validation or 0.0) - mean
+            found.append({**values, "width": widths[0], "layers": len(widths), GAIN: gain})
+        return found
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def _points(outcomes: Iterable[Outcome], own: bool = True) -> pandas.DataFrame:
     `own` only the settings that all methods share."""
     import pandas
 
-    points = pandas.concat([each.points for each in outcomes], ignore_index=True)
+    points = pandas.DataFrame([point for each in outcomes for point in each.points])
     points = points.loc[:, (points.nunique() > 1) | (points.columns == GAIN)]
     if not own:
         points = points.loc[:, [name for name in points if "." not in name]]

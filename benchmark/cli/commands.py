@@ -106,7 +106,8 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
     protocols: dict[str, Protocol] = {}
 
     def after(plan: Plan, records: Records) -> None:
-        protocols.update({cell.protocol: _protocol_of(request, cell.protocol) for cell in plan.cells})
+        tables = dict.fromkeys(cell.protocol for cell in plan.cells)
+        protocols.update({name: _protocol_of(request, name) for name in tables})
         write_pages(request, protocols, records)
 
     done = execute(request, work, warn=say, inform=say, after=after)

@@ -106,11 +106,12 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
             done = execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
             failures += done.failures
             cells += len(finals)
-    if not (pages := write_arena(request, searches, asked, ran)):
+    records = Records(request.results)
+    if not (pages := write_arena(request, records, searches, asked, ran)):
         raise UserError("no block is finished: raise --hours")
     print(*pages, sep="\n")
     if failures:
-        say_failed(request, failures, cells, Records(request.results))
+        say_failed(request, failures, cells, records)
     return FAILED if failures else OK
 
 

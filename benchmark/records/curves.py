@@ -73,7 +73,7 @@ class Curves:
             self.refresh()
         if name in self._rows:
             lists = {column: values[self._rows[name]].values for column, values in self._columns.items()}
-            series = {column: _numbers(column, each) for column, each in lists.items() if each is not None}
+            series = {column: each.to_pylist() for column, each in lists.items() if each is not None}
         elif name in self._lines:
             if (found := parse_line(self._lines[name])) is None:
                 raise UserError(
@@ -126,20 +126,21 @@ def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
         table = parquet.ParquetFile(path).read()
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
-        # Only columns of lists have offsets; a file with another column holds no curves.
-        _ = [column.offsets for column in columns.values()]
+        columns = {name: column if name == ROUND else _unscaled(column) for name, column in columns.items()}
     except (ArrowException, AttributeError, KeyError) as error:
         raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
     return rows, columns
 
 
-def _numbers(name: str, values: Any) -> list[float | None]:
-    """Return one list of a packed column, unscaled."""
+def _unscaled(column: Any) -> Any:
+    """Return a packed column of lists, unscaled. Raises AttributeError for a column of another type."""
+    import pyarrow
     from pyarrow import compute, types
 
-    if name == ROUND or not types.is_integer(values.type):
-        return values.to_pylist()
-    return compute.divide(values.cast("double"), SCALE).to_pylist()
+    if not types.is_integer(column.type.value_type):
+        return column
+    numbers = compute.divide(column.values.cast("double"), SCALE)
+    return pyarrow.ListArray.from_arrays(column.offsets, numbers, mask=column.is_null())
 
 
 def _parquet(curves: Mapping[str, Series]) -> bytes:

@@ -79,18 +79,18 @@ class Search:
 
     def short(self, number: int) -> Cell:
         """Return the cell of a trial in the first rung."""
-        cell = self.full(number)[0]
-        rounds = math.ceil(cell.schedule.rounds / RUNG)
-        return replace(cell, schedule=replace(cell.schedule, rounds=rounds))
+        trial = replace(self.trials[number], data_seed=-1)
+        rounds = math.ceil(trial.schedule.rounds / RUNG)
+        return replace(trial, seed=SEARCH_SEEDS[0], schedule=replace(trial.schedule, rounds=rounds))
 
     def full(self, number: int) -> tuple[Cell, ...]:
         """Return the cells of a trial in the second rung, one per draw."""
         # With a table's `data_seed`, the search would see the draw of the final runs.
-        return tuple(replace(self.trials[number], seed=seed, data_seed=-1) for seed in SEARCH_SEEDS)
+        return tuple(map(replace(self.trials[number], data_seed=-1).with_seed, SEARCH_SEEDS))
 
     def final(self, number: int) -> tuple[Cell, ...]:
         """Return the cells of a trial's final runs."""
-        return tuple(replace(self.trials[number], seed=seed) for seed in FINAL_SEEDS)
+        return tuple(map(self.trials[number].with_seed, FINAL_SEEDS))
 
 
 class Standing:

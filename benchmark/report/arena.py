@@ -33,11 +33,12 @@ FEW = 6
 
 def write_arena(
     request: Request,
+    records: Records,
     searches: Sequence[Search] = (),
     asked: Sequence[str] = (),
     ran: Collection[Block] = (),
 ) -> list[Path]:
-    """Write both pages for all blocks and methods with records; returns their paths.
+    """Write both pages for all blocks and methods with records in the request's folder; returns their paths.
 
     `searches` and the methods `asked` are added to those of the arena's table. The request's cap applies to
     the blocks that `ran`. Without searches the number of trials is the last page's. Nothing is written if no
@@ -49,7 +50,6 @@ def write_arena(
         if not {each["method"].partition("[")[0] for each in before["entries"]} <= {*registry.names()}:
             return []
         request = replace(request, trials=before.get("trials", request.trials))
-    records = Records(results)
     request = replace(request, table=(str(ARENA),), partition=(), seeds=(0,), shard=None)
     grid = load_protocol(str(ARENA)).grid
     datasets = tuple(dict.fromkeys((*grid["dataset"], *request.dataset)))

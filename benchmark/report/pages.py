@@ -42,7 +42,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         raise UserError(f"{results} holds no records: run fedsub first")
     runs = load(results)
     boards = boards_of(stored, (*names(), *own))
-    pages = write_arena(Request(results=results))
+    pages = write_arena(Request(results=results), stored)
     arena = arena_of(results)
     named = {key for entry in (arena or {"entries": ()})["entries"] for key in entry["records"]}
     # Reading every record also finds the lines that cannot be read.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.analysis import trials
-from fedsub.benchmark.records.folder import SEARCH_SEEDS
+from fedsub.benchmark.records.folder import SEARCH_SEEDS, Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS
 from fedsub.benchmark.report.arena import write_arena
@@ -91,7 +91,7 @@ def test_the_page_keeps_blocks_that_only_an_earlier_arena_asked_for(log: Path, t
     both = _arena(tmp_path, "--dataset", GRAPHS[1], "--partition", "metis", "--method", "ditto")
     assert [each for each in both["entries"] if each["dataset"] == GRAPHS[0]] == first["entries"]
     assert both["graphs"] == 2
-    write_arena(Request(settings=("rounds=9",), results=tmp_path))
+    write_arena(Request(settings=("rounds=9",), results=tmp_path), Records(tmp_path))
     assert json.loads((tmp_path / "arena.json").read_text())["ranking"] == both["ranking"]
 
 
@@ -177,10 +177,10 @@ def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_pat
     _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "metis", "--method", str(mine))
     page = (tmp_path / "arena.md").read_bytes()
     request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), trials=3, results=tmp_path)
-    assert write_arena(request) == []
+    assert write_arena(request, Records(tmp_path)) == []
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
-    assert write_arena(request) == [tmp_path / "arena.md", tmp_path / "arena.json"]
+    assert write_arena(request, Records(tmp_path)) == [tmp_path / "arena.md", tmp_path / "arena.json"]
     assert "| mine |" not in (tmp_path / "arena.md").read_text()
 
 
@@ -192,10 +192,11 @@ def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path
     assert "3 trials within 5 to 8 times the core-seconds" in (tmp_path / "arena.md").read_text()
     page = (tmp_path / "arena.md").read_bytes()
     # A report takes the cap from the previous page.
-    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), results=tmp_path))
+    request = Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path)
+    write_arena(request, Records(tmp_path))
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
-    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path))
+    write_arena(request, Records(tmp_path))
     assert "within an unrecorded cap" in (tmp_path / "arena.md").read_text()
 
 
