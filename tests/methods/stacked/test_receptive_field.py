@@ -107,7 +107,7 @@ READ_LABELLED = [name for name in registry.names() if registry.find(name).labell
 """Methods that declare that they read only outputs of labelled nodes."""
 
 
-def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> FederatedMethod:
+def created(kind: str | type[FederatedMethod], local_epochs: int = 2, **options: str) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
     schedule = Schedule(rounds=2, local_epochs=local_epochs, learning_rate=0.01)
@@ -115,17 +115,19 @@ def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> Federat
     backbone = next(name for name in ("gcn", "graphsage") if name in info.backbones)
     architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.4)
     setting = make_setting(federation, architecture, schedule, seed=1, merged=info.merged)
-    return registry.create(kind, {}, setting) if isinstance(kind, str) else kind(Options(), setting)
+    return registry.create(kind, options, setting) if isinstance(kind, str) else kind(Options(), setting)
 
 
-@pytest.mark.parametrize("name", READ_LABELLED)
-def test_a_method_trains_to_the_same_models(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in READ_LABELLED), ("fedsage-true", {"average": "gradients"})]
+)
+def test_a_method_trains_to_the_same_models(name, options, monkeypatch):
     """Trains on all rows, on those of a part, and level by level on the part or on all rows."""
     results = []
     for worth, left_out in ((0.0, 10**9), (1.0, 10**9), (1.0, 0), (0.0, 0)):
         monkeypatch.setattr(inputs_module, "WORTH", worth)
         monkeypatch.setattr(inputs_module, "LEFT_OUT", left_out)
-        method = created(name)
+        method = created(name, **options)
         losses = train(method).curve["loss"]
         if left_out:
             assert (method.inputs.receptive_field is not None) == (worth > 0)
