@@ -139,6 +139,7 @@ def _assign(
     before scaling to `lengths`, ((1 + T) n F,), and π to `shares`, (T, F, edges)."""
     times, factors, _ = shares.shape
     rows, width = given.shape
+    flat = units.ravel()
     # A node counts as the last of its own neighbours, with weight one.
     room = largest + 1
     column, near = np.empty((factors, room), np.int32), np.empty((factors, room), np.float32)
@@ -157,8 +158,7 @@ def _assign(
             for place in range(count):
                 mass[place] = np.float32(0)
             for factor in range(factors):
-                first = factor * room
-                multiply_rows(first, first + count, column, units, u, factor, near)
+                multiply_rows(0, count, column[factor], flat, u[factor], near[factor])
                 for place in range(count):
                     near[factor, place] = _exponential(near[factor, place])
                     mass[place] += near[factor, place]
@@ -167,8 +167,8 @@ def _assign(
                     near[factor, place] /= mass[place]
                     shares[time, factor, start + place] = near[factor, place]
                 near[factor, count] = np.float32(1)
-                first, row = factor * room, (time + 1) * rows + node * factors + factor
-                sum_rows(first, first + count + 1, column, near, units, u, factor)
+                row = (time + 1) * rows + node * factors + factor
+                sum_rows(0, count + 1, column[factor], near[factor], flat, u[factor])
                 _scale(u, factor, units, lengths, row)
                 # The next iteration reads u here, without waiting for memory.
                 for position in range(width):
@@ -189,6 +189,7 @@ def _assign_backward(
     """Add to `to_given`, (n F, D), the gradient of `given` for the last u's `gradient`, (n F, D)."""
     times, factors, _ = shares.shape
     rows, width = gradient.shape
+    flat, to_flat = units.ravel(), to_given.ravel()
     column, near = np.empty((factors, largest), np.int32), np.empty((factors, largest), np.float32)
     mean, to_u = np.empty(largest, np.float32), np.empty((factors, width), np.float32)
     # For each factor and iteration: the sum's gradient and the previous u, and a neighbour's weights of both.
@@ -206,9 +207,9 @@ def _assign_backward(
             for place in range(count):
                 mean[place] = np.float32(0)
             for factor in range(factors):
-                first, row, slope = factor * largest, node * factors + factor, factor * steps + 2 * time
+                row, slope = node * factors + factor, factor * steps + 2 * time
                 _scale_backward(to_u, factor, units, lengths, (time + 1) * rows + row, vectors, slope)
-                multiply_rows(first, first + count, column, units, vectors, slope, near)
+                multiply_rows(0, count, column[factor], flat, vectors[slope], near[factor])
                 for place in range(count):
                     mean[place] += shares[time, factor, start + place] * near[factor, place]
                 for position in range(width):
@@ -220,11 +221,11 @@ def _assign_backward(
                     near[factor, place] = kept * (near[factor, place] - mean[place])
                     weights[factor, 2 * time, place] = kept
                     weights[factor, 2 * time + 1, place] = near[factor, place]
-                first = factor * largest
-                sum_rows(first, first + count, column, near, units, to_u, factor)
+                sum_rows(0, count, column[factor], near[factor], flat, to_u[factor])
         for factor in range(factors):
             for position in range(width):
                 to_given[node * factors + factor, position] += to_u[factor, position]
-            spread_rows(0, count, column[factor], weights, vectors, factor * steps, to_given)
+            own = vectors[factor * steps : (factor + 1) * steps]
+            spread_rows(0, count, column[factor], weights[factor], own, to_flat)
     for row in range(rows):
         _scale_backward(to_given, row, units, lengths, row, to_given, row)

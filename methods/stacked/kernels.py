@@ -14,8 +14,8 @@ from torch import Tensor
 from fedsub.methods.compiled import compile_pass, sum_rows
 
 NARROW = 64
-"""Width from which numba's CSR product replaces MKL's: it is 1.7 times as fast at 64, 2.1 times at 128
-(`tests/performance/test_kernels.py`)."""
+"""Width from which numba's CSR product replaces MKL's: it is 1.4 to 1.6 times as fast at 64, 1.5 to 1.9 times
+at 128 (clients of Cora, Amazon-Photo and Coauthor-CS; `tests/performance/test_kernels.py` has Cora's)."""
 
 
 def compiled(h: Tensor) -> bool:
@@ -62,8 +62,9 @@ def _sparse_product(
     pointer: np.ndarray, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
     """out (rows, width) = the CSR matrix (rows, n) times h (n, width)."""
+    flat = h.ravel()
     for row in range(out.shape[0]):
-        sum_rows(pointer[row], pointer[row + 1], column, value, h, out, row)
+        sum_rows(pointer[row], pointer[row + 1], column, value, flat, out[row])
 
 
 def sparse_product(matrix: Tensor, h: Tensor) -> Tensor:
@@ -93,8 +94,9 @@ def product_into_rows(
     out: np.ndarray,
 ) -> None:
     """out[rows] = the CSR matrix (len(rows), n) times h (n, width); other rows of out stay as they are."""
+    flat = h.ravel()
     for index in range(rows.shape[0]):
-        sum_rows(pointer[index], pointer[index + 1], column, value, h, out, rows[index])
+        sum_rows(pointer[index], pointer[index + 1], column, value, flat, out[rows[index]])
 
 
 @compile_pass

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from fedsub.datasets import cache
-from fedsub.methods.compiled import TOGETHER, compile_pass, multiply_rows, spread_rows
+from fedsub.methods.compiled import compile_pass, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""
@@ -151,7 +151,7 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
     each = walks.reshape((-1, length))
     share = np.float32(1 / (walks.shape[0] * walks.shape[1] * windows * (context - 1)))
     vectors = np.empty((length, table.shape[1]), dtype=np.float32)
-    places = np.arange(length)
+    flat, to_flat, places = vectors.ravel(), gradient.ravel(), np.arange(length)
     scores = np.empty(length, dtype=np.float32)
     # Derivatives of the pairs' losses with respect to their scores, stored for both orders of a pair.
     slopes = np.zeros((length, length), dtype=np.float32)
@@ -165,17 +165,16 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
         label, weight = np.float32(true), share if true else share / np.float32(per_true - 1)
         for first in range(windows):
             end = first + context
-            multiply_rows(first + 1, end, places, vectors, vectors, first, scores)
+            multiply_rows(first + 1, end, places, flat, vectors[first], scores)
             for second in range(first + 1, end):
                 slope = weight * (np.float32(1) / (np.float32(1) + np.exp(-scores[second])) - label)
                 slopes[first, second] = slope
                 slopes[second, first] = slope
-        for start in range(0, length, TOGETHER):
-            # Only nodes that form a pair with one of these; the first node of a pair must open a window.
-            end = min(start + TOGETHER, length)
-            low = max(0, start - context + 1)
-            high = min(end + context - 1, length) if start < windows else windows
-            spread_rows(start, end, walk, slopes[: high - low], vectors, low, gradient)
+        for place in range(length):
+            # Only nodes that form a pair with this one; the first node of a pair must open a window.
+            low = max(0, place - context + 1)
+            high = min(place + context, length) if place < windows else windows
+            spread_rows(place, place + 1, walk, slopes[low:high], vectors[low:high], to_flat)
 
 
 @compile_pass
