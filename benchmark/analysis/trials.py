@@ -144,9 +144,11 @@ class Trials:
 
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw parallel coordinates, one line per trial, and return the axes. Each setting is shown by the
-        rank of its value; colours are the quarters of GAIN."""
+        rank of its value; colours are the quarters of GAIN. Raises UserError if no trial has a score."""
         import pandas
 
+        if not any(each.points for each in self.outcomes):
+            raise UserError("no trial to draw: none has a score")
         if axes is None:
             from matplotlib.figure import Figure
 

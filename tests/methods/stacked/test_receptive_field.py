@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedsub.datasets.options import parse_name
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, Options
 from fedsub.methods.core.schedule import Schedule
@@ -107,27 +108,26 @@ READ_LABELLED = [name for name in registry.names() if registry.find(name).labell
 """Methods that declare that they read only outputs of labelled nodes."""
 
 
-def created(kind: str | type[FederatedMethod], local_epochs: int = 2, **options: str) -> FederatedMethod:
+def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
     schedule = Schedule(rounds=2, local_epochs=local_epochs, learning_rate=0.01)
-    info = registry.find(kind).info if isinstance(kind, str) else kind.info
+    name, options = parse_name(kind) if isinstance(kind, str) else ("", {})
+    info = registry.find(name).info if isinstance(kind, str) else kind.info
     backbone = next(name for name in ("gcn", "graphsage") if name in info.backbones)
     architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.4)
     setting = make_setting(federation, architecture, schedule, seed=1, merged=info.merged)
-    return registry.create(kind, options, setting) if isinstance(kind, str) else kind(Options(), setting)
+    return registry.create(name, options, setting) if isinstance(kind, str) else kind(Options(), setting)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in READ_LABELLED), ("fedsage-true", {"average": "gradients"})]
-)
-def test_a_method_trains_to_the_same_models(name, options, monkeypatch):
+@pytest.mark.parametrize("name", [*READ_LABELLED, "fedsage-true[average=gradients]"])
+def test_a_method_trains_to_the_same_models(name, monkeypatch):
     """Trains on all rows, on those of a part, and level by level on the part or on all rows."""
     results = []
     for worth, left_out in ((0.0, 10**9), (1.0, 10**9), (1.0, 0), (0.0, 0)):
         monkeypatch.setattr(inputs_module, "WORTH", worth)
         monkeypatch.setattr(inputs_module, "LEFT_OUT", left_out)
-        method = created(name, **options)
+        method = created(name)
         losses = train(method).curve["loss"]
         if left_out:
             assert (method.inputs.receptive_field is not None) == (worth > 0)
