@@ -191,9 +191,9 @@ def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path
     assert {each["dataset"]: each["cap"] for each in found["entries"]} == {GRAPHS[0]: 8.0, GRAPHS[1]: 5.0}
     assert "3 trials within 5 to 8 times the core-seconds" in (tmp_path / "arena.md").read_text()
     page = (tmp_path / "arena.md").read_bytes()
-    # A report takes the cap from the previous page.
+    # A report takes the cap and the number of trials from the previous page.
     request = Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path)
-    write_arena(request, Records(tmp_path))
+    write_arena(replace(request, trials=Request.trials), Records(tmp_path))
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
     write_arena(request, Records(tmp_path))
