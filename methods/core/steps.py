@@ -17,7 +17,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.optimiser import Descent, MaskedOptimiser, make_adam
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,5 +132,5 @@ def client_optimiser(method: Any, parameters: list[Tensor]) -> torch.optim.Optim
 def server_optimiser(schedule: Schedule, parameters: list[Tensor]) -> torch.optim.Optimizer:
     """The schedule's optimiser for parameters of no single client: every step changes all of them."""
     if schedule.optimiser == "sgd":
-        return torch.optim.SGD(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
+        return Descent(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
     return make_adam(parameters, schedule.learning_rate, schedule.weight_decay)

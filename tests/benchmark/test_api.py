@@ -297,17 +297,15 @@ def test_finished_cells_are_told_unless_it_is_quiet(capsys: pytest.CaptureFixtur
 
 
 def test_a_frame_holds_one_type_a_column() -> None:
-    records = [
-        make_record(make_cell(method=method, options={"degrees": value}))
-        for method, value in (("fedgta", 16), ("fedstruct", "global"))
-    ]
+    given = {"fedgta": 16, "fedstruct": "global"}
+    records = [make_record(make_cell(method=each, options={"degrees": given[each]})) for each in given]
     found = Results(tuple(records)).frame()
     assert found["options.degrees"].tolist() == ["16", "global"]
 
 
 def test_curves_have_what_a_method_reports_of_every_round() -> None:
-    record = make_record(make_cell(), by_round={"sparsity": [10.0, 20.0]})
-    assert Results((record,)).curves()["sparsity"].tolist() == [10.0, 20.0]
+    found = Results((make_record(make_cell(), by_round={"sparsity": [10.0, 20.0]}),))
+    assert found.curves()["sparsity"].tolist() == [10.0, 20.0]
 
 
 def test_clients_of_an_attribute_a_file_and_of_what_is_given_are_counted(tmp_path: Path) -> None:
