@@ -18,17 +18,21 @@ from fedsub.methods.stacked.mixing import column
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants, torch's defaults."""
 
-for _each in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
-    # torch calls what it finds here instead of asking its compiler for it.
-    _plain = inspect.unwrap(getattr(torch.optim.Optimizer, _each))
-    setattr(_plain, "__dynamo_disable", _plain)
+
+class _Plain(torch.optim.Optimizer):
+    """What torch's optimisers do, without their request to torch's compiler."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
 
 
-class _Adam(torch.optim.Adam):
+class _Adam(_Plain, torch.optim.Adam):
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 
 
-class Descent(torch.optim.SGD):
+class Descent(_Plain, torch.optim.SGD):
     """Plain gradient descent."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
@@ -53,7 +57,7 @@ def _mark_as_written(adam: torch.optim.Optimizer, *_: Any) -> None:
             torch.autograd.graph.increment_version(value)
 
 
-class MaskedOptimiser(torch.optim.Optimizer):
+class MaskedOptimiser(_Plain):
     """Adam or gradient descent for some clients; slices, moments and step counts of the others stay."""
 
     def __init__(
