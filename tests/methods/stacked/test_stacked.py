@@ -254,25 +254,21 @@ def test_an_evaluated_product_is_used_until_its_weight_changes(make, monkeypatch
     features, matrix = _absent_features()
     dense, client = torch.from_numpy(matrix.toarray()), features.segments.client
     weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    optimiser = make([weight])
-    computed = []
-
-    def counted(*arguments):
-        computed.append(1)
-        return sparse_product(*arguments)
-
+    optimiser, counted = make([weight]), Mock(side_effect=sparse_product)
     monkeypatch.setattr("fedsub.methods.stacked.kernels.sparse_product", counted)
     for _ in range(3):
         with torch.no_grad():
             evaluated = features.times(weight)
             torch.testing.assert_close(evaluated, torch.einsum("ni,nio->no", dense, weight[client]))
-        computed.clear()
+        counted.reset_mock()
         trained = features.times(weight)
-        assert not computed
+        counted.assert_not_called()
         assert_agree(trained.detach(), evaluated)
         (fresh,) = torch.autograd.grad(Features.times(_absent_features()[0], weight).square().sum(), weight)
         (gradient,) = torch.autograd.grad(trained.square().sum(), weight)
         assert_agree(gradient, fresh)
+        optimiser.zero_grad()
+        optimiser.load_state_dict(optimiser.state_dict())
         weight.grad = gradient
         optimiser.step()
     with torch.no_grad():
