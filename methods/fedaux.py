@@ -70,7 +70,6 @@ class FedAuxOptions(Options):
     tasks=BOTH_TASKS,
     backbones=("gcn", "graphsage", "mlp", "gat"),
     # The softmax is over the clients that took part.
-    tells_attendance=True,
 )
 class FedAux(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width).

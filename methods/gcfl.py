@@ -75,7 +75,6 @@ class GCFLPlusOptions(SplitOptions):
     options=GCFLOptions,
     tasks=BOTH_TASKS,
     # A cluster's model stays the same if none of its clients took part.
-    tells_attendance=True,
 )
 class GCFL(FederatedMethod):
     """FedAvg until the first split; then the server has one model for each cluster."""
@@ -168,7 +167,6 @@ class GCFL(FederatedMethod):
     paper="Xie et al. 2021",
     options=GCFLPlusOptions,
     tasks=BOTH_TASKS,
-    tells_attendance=True,
 )
 class GCFLPlus(GCFL):
     """GCFL that compares clients by the sequences of their gradient norms."""

@@ -122,15 +122,11 @@ def _span(counts: Sequence[int]) -> str:
 def _epsilon(row: Row) -> str | None:
     """Return the ε of the row's updates, from its least private run; None without noise."""
     # A plug-in method may report anything under that name.
-    found = [record.extras for record in row.records if {"epsilon", "epsilon_server"} <= record.extras.keys()]
+    found = [record.extras["epsilon"] for record in row.records if "epsilon" in record.extras]
     if not (row.cell.schedule.privacy_noise and found):
         return None
-    averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
     delta = row.cell.schedule.privacy_delta
-    return (
-        f"{row_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against anyone who sees only "
-        f"the averaged models, {server:.2f} against the server, for δ = {delta:g}."
-    )
+    return f"{row_name(row, True)} on {block_title(row.block)}: ε = {max(found):.2f} for δ = {delta:g}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:

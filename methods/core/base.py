@@ -82,8 +82,6 @@ class MethodInfo:
     """Key in `extras` of the number of nodes that a run cannot protect, and why; empty if none is counted."""
     merged: bool = False
     """Whether the method trains on one client that holds every node and every edge."""
-    tells_attendance: bool = False
-    """Whether the averaged models reveal who took part in a round."""
     simulation_only: str = ""
     """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
     predicts_with: str = ""

@@ -26,8 +26,6 @@ class Attendance:
 
     epochs: Tensor
     """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
-    rates: Tensor
-    """(R,) float64, the probability that a client that has not left takes part in the round."""
 
     @classmethod
     def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
@@ -45,12 +43,11 @@ class Attendance:
         if (leaving <= schedule.rounds).all():
             raise UserError(f"leavers={schedule.leavers} removes every client: keep at least one")
         wanted = max(1, round(schedule.participation * clients))
-        epochs, rates = np.zeros((schedule.rounds, clients), dtype=np.int64), np.ones(schedule.rounds)
+        epochs = np.zeros((schedule.rounds, clients), dtype=np.int64)
         for number in range(1, schedule.rounds + 1):
             order = generator.permutation(clients)
             staying = order[leaving[order] > number]
             chosen = staying[:wanted]
-            rates[number - 1] = len(chosen) / len(staying)
             slow = chosen[: round(schedule.stragglers * len(chosen))]
             epochs[number - 1, chosen] = schedule.local_epochs
             if len(slow):
@@ -62,7 +59,7 @@ class Attendance:
                 f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "
                 f"raise it above {0.5 / most:.2g} or raise participation"
             )
-        return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
+        return cls(torch.from_numpy(epochs))
 
     def present(self, round_number: int) -> Tensor:
         """(K,) bool, the clients of a round (from 1); after the last round, those of the last."""

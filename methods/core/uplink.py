@@ -17,16 +17,15 @@ Neighbours are two federations of the same clients with the same weights; in one
 client are zero before the noise (zero-out neighbours). Whether a client takes part at all is not hidden: its
 weight changes the others' weights, and its noise comes and goes with it. Any two updates of a client are at
 most 2C apart, so σ/2 gives the guarantee between them.
-Two ε are reported for the same δ, from Rényi divergences (Mironov 2017) computed by Opacus. `epsilon` holds
-against those who see only the averaged models and not who took part. Its sampling rate is the share of
-clients drawn in each round, or 1 for a method whose averages reveal who took part; the accountant assumes
-Poisson sampling, but a round here draws a fixed number. `epsilon_server` holds against the server, for the
-client that takes part most often. Neither covers the selection of the reported round by validation scores.
+`epsilon` holds for the client that takes part most often, against the server and all who see averages. It is
+computed from Rényi divergences (Mironov 2017) by Opacus. Absence does not lower it: amplification by sampling
+assumes that nobody can tell who took part. It does not cover the selection of the reported round by
+validation scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -177,21 +176,10 @@ class Uplink:
         beside = {name: value for name, value in sent.items() if name not in (VALUES, SCALE, PLACES)}
         return beside | _moved(received, update)
 
-    def figures(
-        self, attendance: Attendance, rounds: int, tells_attendance: bool, delta: float
-    ) -> dict[str, float]:
-        """`epsilon` and `epsilon_server` of the first `rounds`; empty without noise.
-
-        `tells_attendance`: whether the averages reveal who took part.
-        """
-        if not self.noise:
-            return {}
+    def figures(self, attendance: Attendance, rounds: int, delta: float) -> dict[str, float]:
+        """`epsilon` of the first `rounds`; empty without noise."""
         most = int((attendance.epochs[:rounds] > 0).sum(dim=0).max())
-        rates = [1.0] * most if tells_attendance else attendance.rates[:rounds].tolist()
-        return {
-            "epsilon": epsilon(self.noise, rates, delta),
-            "epsilon_server": epsilon(self.noise, [1.0] * most, delta),
-        }
+        return {"epsilon": epsilon(self.noise, most, delta)} if self.noise else {}
 
 
 def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
@@ -218,15 +206,12 @@ def check_accountant() -> Any:
     return needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0").accountants
 
 
-def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
-    """ε of a run with one round for each of the sampling rates; 0 without rounds.
-
-    Raises UserError if Opacus is not installed.
-    """
+def epsilon(noise: float, rounds: int, delta: float) -> float:
+    """ε of a client that takes part in `rounds`, 0 without any. Raises UserError if Opacus is missing."""
     accountant = check_accountant().RDPAccountant()
-    for rate in rates:
-        accountant.step(noise_multiplier=noise, sample_rate=rate)
-    return float(accountant.get_epsilon(delta)) if rates else 0.0
+    for _ in range(rounds):
+        accountant.step(noise_multiplier=noise, sample_rate=1.0)
+    return float(accountant.get_epsilon(delta)) if rounds else 0.0
 
 
 def count_kept(values: int, share: float) -> int:

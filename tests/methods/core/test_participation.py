@@ -89,9 +89,3 @@ def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
     assert weights_among(method.shares, torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]
     value = torch.arange(3.0).view(3, 1)
     assert weighted_mean(value, weights_among(method.shares, torch.tensor([True, True, False]))).item() == 0.0
-
-
-def test_the_rate_is_the_chance_of_those_who_have_not_left() -> None:
-    """Two of four clients take part, then both of the two that stay: a rate of 1/2 would understate ε."""
-    schedule = Schedule(rounds=4, participation=0.5, leavers="0@3+1@3")
-    assert Attendance.draw(schedule, 4, 0).rates.tolist() == [0.5, 0.5, 1.0, 1.0]
