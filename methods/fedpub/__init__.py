@@ -55,7 +55,7 @@ class FedPub(FederatedMethod):
 
     options: FedPubOptions
     client_state = ("counts",)
-    server_state = ("heard", "similarity", "exchanges")
+    server_state = ("heard", "similarity", "exchanges", "answered")
     pruning: Pruning
     embedding: FunctionalEmbedding | None = None
     """Computes h̃ on a proxy graph; None if clients are not compared on one."""
@@ -66,6 +66,8 @@ class FedPub(FederatedMethod):
     heard: Parameters
     """Last values that the server received from each client, if some are absent: masks by parameter,
     (K, in, out) bool, and `embedding`, (K, hidden)."""
+    answered: Message
+    """With similarity=gradient the server's last answer, at first the common start."""
     counts: Tensor
     """(K,) number of parameters that each client sent in the last exchange."""
     size: int
@@ -80,6 +82,7 @@ class FedPub(FederatedMethod):
         self.channel.refuse(self.options.masks)
         self.pruning = Pruning(self.options.lambda1)
         self.exchanges, self.heard = [], {}
+        self.answered = dict(self.received)
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
         # All masks are one at the start.
         self.counts = torch.full_like(self.epochs, self.size)
@@ -144,8 +147,8 @@ class FedPub(FederatedMethod):
         """Each client's average by similarity; for an absent client the last one made for it. An answer
         contains an entry if the client keeps it and any client sent it."""
         models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
+        self.similarity = self.compare(sent, models, kept)
         kept = self._heard(kept, True)
-        self.similarity = self.compare(sent, models)
         if self.similarity is None and not kept:
             return super().aggregate(models)
         matrix = self.weights.unsqueeze(0)
@@ -159,7 +162,10 @@ class FedPub(FederatedMethod):
                 name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()
             }
             answered = {name: for_clients(mask, kept[name], self.present) for name, mask in answered.items()}
-        return {**mixed, **prefixed("kept", answered)}
+        answer = {**mixed, **prefixed("kept", answered)}
+        if self.options.similarity == "gradient":
+            self.answered = answer
+        return answer
 
     def _heard(self, sent: Parameters, unheard: bool) -> Parameters:
         """Last values sent by each client, (K, …); `unheard` for a client that has not sent any."""
@@ -182,17 +188,19 @@ class FedPub(FederatedMethod):
         models = int(self.present.sum()) + int(self.receiving.sum())
         self.exchanges.append((self.counts, self.similarity, sent, models))
 
-    def compare(self, sent: Message, models: Message) -> Tensor | None:
-        """S, (K, K); None if similarity is not used."""
+    def compare(self, sent: Message, models: Message, kept: Parameters) -> Tensor | None:
+        """S, (K, K), of what the server knows; None if similarity is not used."""
         kind = self.options.similarity
         if kind == "none":
             return None
         if kind == "label":
             return self.label_similarity
-        if kind == "parameter":
-            return cosine(gram(models.values()))
         if kind == "gradient":
-            return cosine(gram(value - self.received[name] for name, value in models.items()))
+            models = {name: value - self.answered[name] for name, value in models.items()}
+            known = unprefixed("kept", self.answered)
+            kept = {name: mask & known[name] if name in known else mask for name, mask in kept.items()}
+        if kind != "function":
+            return cosine(gram(torch.where(kept[n], v, 0) if n in kept else v for n, v in models.items()))
         return cosine(gram(self._heard({"embedding": sent["embedding"]}, False).values()))
 
     def functional_embedding(self) -> Tensor:

@@ -89,6 +89,8 @@ class Run:
         self.up = self.down = 0
         self.answers: list[int] = []
         """Numbers that would go to each client after this round."""
+        self.known: list[Tensor] = []
+        """Per client, the entries of its last answer; empty before the first."""
         if spread:
             self.spread_masks()
 
@@ -141,6 +143,8 @@ class Run:
         if self.options.similarity == "function":
             self.up += sum(len(self.embedding(client)) for client in here)
         self.answers = [self.message(k, self.heard(k, here))[1] for k in range(CLIENTS)]
+        known = self.known or [torch.ones(())] * CLIENTS
+        self.known = [self.sent(k) if k in here else known[k] for k in range(CLIENTS)]
         return {
             client: average(models[client], [models[k] for k in here], row, self.options.lambda1)
             for row, client in zip(alpha, receivers, strict=True)
@@ -155,11 +159,18 @@ class Run:
         if kind == "function":
             return cosines(torch.stack([self.embedding(k) for k in here]))
         if kind == "parameter":
-            return cosines(torch.stack([flat(models[k]) for k in here]))
+            return cosines(torch.stack([flat(models[k]) * self.sent(k) for k in here]))
         if kind == "gradient":
-            return cosines(torch.stack([flat(models[k]) - flat(received[k]) for k in here]))
+            changes = [(flat(models[k]) - flat(received[k])) * self.sent(k) for k in here]
+            known = [self.known[k] for k in here] if self.known else [torch.ones(())] * len(here)
+            return cosines(torch.stack([each * before for each, before in zip(changes, known, strict=True)]))
         shares = [class_shares(self.pair.parts[k]["labels"]) for k in here]
         return torch.stack([torch.stack([1 - divergence(a, b) for b in shares]) for a in shares])
+
+    def sent(self, client: int) -> Tensor:
+        """Return which entries of its model a client sends, in the order of `flat`."""
+        model = self.pair.models[client]
+        return torch.cat([kept(model, name, self.options.lambda1).flatten() for name in sent(model)])
 
     def heard(self, client: int, here: list[int]) -> list[int]:
         """Return the clients whose entries an answer holds: all present ones for FedAvg's average."""
@@ -302,7 +313,7 @@ def test_rounds_agree(federation: Federation, given: dict[str, Any], monkeypatch
         # Absent clients come back to what they were sent.
         *(
             {"similarity": similarity, "lambda1": 0.02, "schedule": {"rounds": 6, "participation": 0.6}}
-            for similarity in ("function", "none")
+            for similarity in ("function", "parameter", "gradient", "none")
         ),
     ],
 )
