@@ -92,11 +92,11 @@ class Links:
 def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links:
     """Hold out edges and draw the negatives.
 
-    Roles are drawn among the distinct edges of the source graph, all of them or those inside a client
-    (`pairs`). Every client's negatives are distinct pairs without an edge in the source graph. A client with
-    too few such pairs gives them to test first, then to validation. With `everywhere`, each end of a held-out
-    pair is the first row that is a copy of its node. Fixed training negatives are left out if they are also
-    held out, for another client's copies or `everywhere`.
+    Roles are drawn among the distinct edges of the source graph and those that a partition adds, all of them
+    or those inside a client (`pairs`). Every client's negatives are distinct pairs without an edge in the
+    source graph. A client with too few such pairs gives them to test first, then to validation. With
+    `everywhere`, each end of a held-out pair is the first row that is a copy of its node. Fixed training
+    negatives are left out if they are also held out, for another client's copies or `everywhere`.
     Raises UserError if no edge is inside a client, or the shares leave no edge for training or for test.
     """
     generator = np.random.default_rng(seed)

@@ -67,7 +67,14 @@ class FedProtoOptions(Options):
         return idle if self.predict == "prototypes" else idle | {"average": "strength above 0"}
 
 
-@register("fedproto", title="FedProto", paper="Tan et al. 2022", options=FedProtoOptions, backbones=NETWORKS)
+@register(
+    "fedproto",
+    title="FedProto",
+    paper="Tan et al. 2022",
+    options=FedProtoOptions,
+    backbones=NETWORKS,
+    lacks=("gpr_dropout",),
+)
 class FedProto(FederatedMethod):
     """Local training towards common class prototypes."""
 

@@ -64,7 +64,13 @@ class MoonOptions(Options):
 
 
 @register(
-    "moon", title="MOON", paper="Li et al. 2021", options=MoonOptions, tasks=BOTH_TASKS, backbones=NETWORKS
+    "moon",
+    title="MOON",
+    paper="Li et al. 2021",
+    options=MoonOptions,
+    tasks=BOTH_TASKS,
+    backbones=NETWORKS,
+    lacks=("gpr_dropout",),
 )
 class Moon(FedAvg):
     """FedAvg with a model-contrastive term in the local objective."""

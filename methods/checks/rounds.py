@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedsub.datasets.graph import select_features
 from fedsub.methods.checks.subject import Skipped, Subject, apart, reread, with_other_labels
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
@@ -94,11 +95,11 @@ def absent(subject: Subject) -> None:
 
 
 def counted(subject: Subject) -> None:
-    """Check that one client's labels change another client's predictions only through counted messages.
+    """Check that one client's data change another client's predictions only through counted messages.
 
-    In a second run client 0 has other labels, and the messages of the first run arrive at the server. If no
-    byte was counted, its own messages arrive. The channel only counts rows that pass within a step, so a
-    method that passes such rows is exempt if it fails.
+    In a second run client 0 has other labels, in a third other features, and the messages of the first run
+    arrive at the server. If no byte was counted, their own messages arrive. The channel only counts rows that
+    pass within a step or once, so a method that passes such rows is exempt if it fails.
     """
     if subject.info.merged:
         raise Skipped("there is one client")
@@ -106,17 +107,21 @@ def counted(subject: Subject) -> None:
     first, carried = _recorded(subject, messages)
     channel = first.channel
     passed = (channel.bytes_up and channel.bytes_down) or channel.bytes_once
-    second, _ = _recorded(subject, [], messages if passed else None, others=True)
     others = first.federation.client > 0
-    if not apart(first.predict()[others], second.predict()[others]):
+    for what in ("labels", "features"):
+        second, _ = _recorded(subject, [], messages if passed else None, what)
+        if apart(first.predict()[others], second.predict()[others]):
+            break
+    else:
         return
     if not passed:
         raise subject.fail(
             "clients learn from each other, but no byte is counted: pass every exchange through send() or "
             "self.channel"
         )
-    if channel.bytes_up > carried:
-        raise Skipped("rows that pass within a step are counted but not carried, so their use is not checked")
+    if channel.bytes_up > carried or (what == "features" and channel.bytes_once):
+        when = "within a step" if channel.bytes_up > carried else "once"
+        raise Skipped(f"rows that pass {when} are counted but not carried, so their use is not checked")
     raise subject.fail(
         "clients learn from each other past the channel: pass every exchange through send() or self.channel, "
         "and read only messages in aggregate()"
@@ -124,12 +129,16 @@ def counted(subject: Subject) -> None:
 
 
 def _recorded(
-    subject: Subject, messages: list[Message], replayed: list[Message] | None = None, others: bool = False
+    subject: Subject, messages: list[Message], replayed: list[Message] | None = None, other: str = ""
 ) -> tuple[FederatedMethod, int]:
-    """Run three rounds, with other labels at client 0 if `others`; return the method and the bytes up of its
-    messages. `messages` collects what arrives at the server; `replayed` arrives in its place."""
+    """Run three rounds, with `other` labels or features at client 0; return the method and the bytes up of
+    its messages. `messages` collects what arrives at the server; `replayed` arrives in its place."""
     schedule = Schedule(rounds=3, learning_rate=0.05)
     method = subject.make(subject.setting(schedule))
+    if other == "features":
+        held, count = method.federation, int(method.federation.sizes[0])
+        rows = torch.cat([torch.arange(count).flip(0), torch.arange(count, held.nodes)])
+        method.federation = replace(held, features=select_features(held.features, rows.numpy()))
     seed_draws(method.setting.seed)
     method.build()
     up, size = method.channel.up, 0
@@ -143,7 +152,7 @@ def _recorded(
         return arrived if replayed is None else replayed[len(messages) - 1]
 
     method.channel.up = recorded  # type: ignore[method-assign]
-    if others:
+    if other == "labels":
         with_other_labels(method, torch.arange(3) == 0)
     for number in range(1, schedule.rounds + 1):
         start_round(method, number)

@@ -72,10 +72,11 @@ class WholeGraph:
         self._inputs: dict[int, Inputs] = {}
 
     def predict(self) -> Tensor:
-        """Outputs of each client's model, (K·m, C), of its last received and its unshared parameters. A model
-        that all clients share is run once."""
+        """Outputs of each client's model, (K·m, C). A model that all clients share is run once."""
         method = self.method
-        models = {name: method.received.get(name, value) for name, value in method.parameters.items()}
+        models = {name: value.detach() for name, value in method.parameters.items()}
+        if all(bool((value == value[:1]).all()) for value in models.values()):
+            models = {name: value[:1] for name, value in models.items()}
         copies = max(map(len, models.values()))
         own = method.inputs, method.parameters
         dropout = method.dropout.scoring() if method.schedule.evaluate_dropout else None

@@ -125,8 +125,10 @@ def train(
                 output = predicted()
                 check_finite(method, number, is_nan=bool(output.isnan().any()))
                 progress.evaluations.append(task.evaluate(output))
-            if not progress.evaluations[-1].validation.weight.any():
-                check_selects(schedule, method.federation.source)
+            now = progress.evaluations[-1]
+            if not now.validation.weight.any():
+                items, tested = len(task.validation.labels), bool(now.test.weight.any())
+                check_selects(schedule, method.federation.source, items, tested)
             progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(progress.seconds.values()))
@@ -185,15 +187,18 @@ def remember(method: FederatedMethod, answer: Message) -> None:
     method.received = {name: answer.get(name, value) for name, value in method.received.items()}
 
 
-def check_selects(schedule: Schedule, dataset: Dataset) -> None:
-    """Raise UserError if the schedule selects a round by validation items, of which none can be scored."""
-    name = dataset.name
-    if schedule.selection_metric:
+def check_selects(schedule: Schedule, dataset: Dataset, items: int = 0, tested: bool = True) -> None:
+    """Raise UserError if none of the `items` validation items can be scored, by which the schedule selects a
+    round, or if the metric that it names scores no test item (`tested`)."""
+    name, role = dataset.name, "test" if schedule.selection == LAST else "validation"
+    if role == "test" and tested:
+        return
+    if schedule.selection_metric and (items or role == "test"):
         present = {label for label in dataset.labels.tolist() if label >= 0}
         empty = ", ".join(str(label) for label in range(dataset.classes) if label not in present)
         without = f" (class {empty} has no node: number labels from 0)" if empty else ""
         raise UserError(
-            f"{schedule.selection_metric} scores no validation item of {name}, which has {dataset.classes} "
+            f"{schedule.selection_metric} scores no {role} item of {name}, which has {dataset.classes} "
             f"classes{without}; select by another metric"
         )
     if schedule.selection != LAST:
@@ -249,7 +254,7 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     metrics = {name: history.score(chosen, kind)}
     for each in others:
         metrics[each.name] = history.score(chosen, each.averaging or schedule.averaging, each.name)
-    for rule in SELECTED_BESIDES:
+    for rule in SELECTED_BESIDES if history.validation.weight.any() else (LAST,):
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")
     metrics[f"{name}_client_mean"] = history.score(chosen, "client-mean")
@@ -263,8 +268,8 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
     if channel.uplink is not None:
-        told, delta = method.info.tells_attendance, schedule.privacy_delta
-        extras |= channel.uplink.figures(method.attendance, channel.encoded_rounds, told, delta)
+        rounds, delta = channel.encoded_rounds, schedule.privacy_delta
+        extras |= channel.uplink.figures(method.attendance, rounds, delta)
     for name, values in method.by_round.items():
         if len(values) != schedule.rounds:
             raise UserError(

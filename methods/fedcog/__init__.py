@@ -20,6 +20,9 @@ Departures:
 - An absent client sends neither models nor values; values that were propagated once stay available.
   With gcn its stand-ins keep in training, layer by layer, the values of its last step (at first zero), and no
   gradient flows back through them. Evaluation uses every client.
+- Theorem 2 holds while β is secret (section 4.5). A stand-in with one neighbour v carries β_v x_v: the
+  receiver knows x_v up to a factor, and x_v itself if the sum or the largest entry of its row is known, as
+  with row-normalised or 0/1 features. LNNC does not prevent this.
 LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.Coupling`, `coupling.exposed`.
 """
 

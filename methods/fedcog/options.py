@@ -53,7 +53,8 @@ class FedCogOptions(Options):
 
     def breaks_privacy(self) -> str:
         if self.lnnc:
-            return ""
+            constant = self.convolution == "gbp" and self.exponent == 1
+            return "exponent=1 sends unweighted sums, a single neighbour's features as they are" * constant
         return (
             "without LNNC clients can solve for the features of a node whose neighbours are all theirs "
             "(Theorem 2)"

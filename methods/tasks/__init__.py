@@ -163,8 +163,8 @@ class NodeClassification(Task):
         held = torch.bincount(self.cell, minlength=self.clients * self.width)
         self.held = held.view(self.clients, self.width)
         """(K, C) number of training nodes of each class at each client."""
-        self.majority = self.held.argmax(dim=1)
-        """(K,) the commonest class among each client's training nodes."""
+        self.majority = torch.where(self.held.any(dim=1), self.held.argmax(dim=1), -1)
+        """(K,) the commonest class among each client's training nodes, −1 without any."""
         self.validation = self._items(federation.validation)
         self.test = self._items(federation.test)
         held_out = len(self.validation.rows)

@@ -46,7 +46,7 @@ class Items:
     rows: Tensor
     """(m,) int64, each item's row in the output."""
     majority: Tensor | None = None
-    """(K,) int64, the commonest class among each client's training nodes; None for pairs."""
+    """(K,) int64, the commonest class among each client's training nodes, −1 without any; None for pairs."""
 
     @cached_property
     def count(self) -> Tensor:

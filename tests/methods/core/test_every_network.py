@@ -79,8 +79,7 @@ def test_on_the_whole_graph_nothing_of_the_own_graph_predicts(name: str, options
     twin = make_method(name, options, FEDERATION.merged()[0], on_first(name), schedule)
     twin.build()
     for client in range(FEDERATION.clients):
-        for key, own in method.parameters.items():
-            model = method.received.get(key, own)
+        for key, model in method.parameters.items():
             twin.parameters[key] = model[min(client, len(model) - 1)].unsqueeze(0)
         assert_agree(predicted[client], twin.predict())
 
@@ -89,18 +88,23 @@ def test_on_the_whole_graph_nothing_of_the_own_graph_predicts(name: str, options
 def test_further_parts_of_a_network_train_or_are_refused(name: str) -> None:
     """No method silently ignores a requested part."""
     info = registry.describe(name)
-    backbone = "gcn" if "gcn" in info.backbones else info.backbones[0]
-    plain = _outputs(name, backbone, {})
-    for further in ({"norm": "layer", "residual": True}, {"input_norm": True}, {"head": "convolution"}):
+    first = "gcn" if "gcn" in info.backbones else info.backbones[0]
+    parts = ({"norm": "layer", "residual": True}, {"input_norm": True}, {"head": "convolution"})
+    tried: list[tuple[str, dict[str, Any]]] = [(first, each) for each in parts]
+    if "gprgnn" in info.backbones:
+        tried.append(("gprgnn", {"gpr_dropout": True}))
+    for backbone, further in tried:
         lacking = [part for part in info.lacks if part in further]
         said = f"own layers do not support {lacking[0]}" if lacking else ""
         if name == "fedgcn" and "input_norm" in further:
             said = "unnormalised features: set input_norm=false"
+        if name == "fedtad" and "gpr_dropout" in further:
+            said = "does not support input_norm or replaced features"
         if said:
             with pytest.raises(UserError, match=said):
                 _outputs(name, backbone, further)
             continue
-        found = _outputs(name, backbone, further)
+        plain, found = (_outputs(name, backbone, each) for each in ({}, further))
         assert found.isfinite().all()
         is_unused = "backbone" in registry.make_options(name, {}).unused(backbone)
         assert is_unused or not torch.allclose(found, plain)

@@ -143,7 +143,9 @@ def test_a_metric_that_scores_nothing_selects_nothing() -> None:
         train(make_method("fedavg", schedule=Schedule(selection_metric="roc_auc")))
     from_one = SimpleNamespace(name="wards", labels=torch.tensor([1, 2, 1]), classes=3)
     with pytest.raises(UserError, match=r"3 classes \(class 0 has no node: number labels from 0\)"):
-        check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one))
+        check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one), items=1)
+    with pytest.raises(UserError, match="roc_auc scores no test item of small"):
+        train(make_method("fedavg", schedule=Schedule(selection_metric="roc_auc", selection=LAST)))
     named = make_method("fedavg", schedule=Schedule(rounds=2), metrics=["roc_auc"])
     assert np.isnan(train(named).metrics["roc_auc"])
 
@@ -154,8 +156,11 @@ def test_no_round_is_chosen_by_validation_nodes_that_nobody_has(rule: str) -> No
     federation = replace(federation, validation=torch.zeros_like(federation.validation))
     with pytest.raises(UserError, match=f"no validation items, and {rule} .*: set selection=last"):
         train(make_method("fedavg", {}, federation, schedule=Schedule(rounds=2, selection=rule)))
-    last = make_method("fedavg", {}, federation, schedule=Schedule(rounds=2, selection=LAST))
-    assert train(last).selected_round == 2
+    for metric in ("", "minority_accuracy"):
+        schedule = Schedule(rounds=2, selection=LAST, selection_metric=metric)
+        outcome = train(make_method("fedavg", {}, federation, schedule=schedule))
+        assert outcome.selected_round == 2
+        assert not {name for name in outcome.metrics if name.endswith(("_validation", "_per_client"))}
 
 
 def test_a_task_takes_its_own_metrics_alone() -> None:
