@@ -165,7 +165,7 @@ def tune(
                 inform=lambda sentence: None,
                 quiet=not progress,
             )
-        return Trials(tuple(Outcome(each, found.records) for each in found.searches))
+        return Trials(tuple(Outcome(each, found.records, request) for each in found.searches))
 
 
 def results(folder: str | Path = "results") -> Results:

@@ -38,6 +38,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         """Raises UserError if the brackets or an option are malformed, or an option is repeated."""
+        if not isinstance(self.text, str):
+            raise UserError(f"give a name or a path, not {self.text!r:.80}")
         match = _NAME.fullmatch(self.text.strip())
         if match is None:
             raise UserError(f"cannot read {self.text!r}: write name[key=value,key=value]")

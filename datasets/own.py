@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.fields import FEATURES, LABELS, MASK, as_array, build
 from fedsub.datasets.files import explained
 from fedsub.datasets.graph import Dataset, check_dataset
-from fedsub.datasets.loaders.raw import DAMAGE, too_large
+from fedsub.datasets.loaders.raw import DAMAGE, check_unpacked, too_large
 from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from fedsub.datasets.tables import EDGES, NODES, from_table, from_tables
 
@@ -167,6 +168,9 @@ def _load_tensors(path: Path) -> Any:
         )
     with _allowed(), explained("read", path):
         try:
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as members:
+                    check_unpacked(members.infolist(), path)
             found = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise UserError(

@@ -47,12 +47,13 @@ def info(name: str | Spec) -> DatasetInfo:
 
 
 def load(
-    name: str | Spec | Path,
+    name: Any,
     data_directory: Path | None = None,
     download: bool = True,
     **parameters: OptionValue,
 ) -> Dataset:
-    """Load a graph by name, by a name with options (`community[nodes=500]`), or by a file's path.
+    """Load a graph by name, by a name with options (`community[nodes=500]`), or by a file's path; or convert
+    an object of PyG, DGL or networkx (`own.as_own`).
 
     A published graph is read from `NAME.npz` in `data_directory` (else FEDSUB_DATA) or in the user cache. If
     it is in neither and `download` is set, it is downloaded and kept in the user cache. Its counts are
@@ -61,6 +62,8 @@ def load(
     or parameter, counts other than the registry's, files that cannot be obtained or read, and plug-ins that
     raise.
     """
+    if not isinstance(name, (str, Spec, Path)):
+        return own.as_own(name)
     if isinstance(name, Path):
         # Without a slash, a folder would be read as a name.
         name = str(name.expanduser().absolute())

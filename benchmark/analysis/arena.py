@@ -92,7 +92,7 @@ class Entry(Outcome):
             "default": [record and record.score for record in self.default],
             "records": [record.key for record in self.successes],
             "trials_left_out": self.left_out,
-            "by_first_rung": not self.full,
+            "finished": len(self.full),
             "search_seconds": round(self.seconds, 1),
             "final_seconds": round(sum(sum(each.core_seconds.values()) for each in finals.values()), 1),
             "cap": cap,
@@ -261,18 +261,23 @@ def _kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
 
 
 def _over(finding: Finding) -> dict[str, dict[str, list[float]]]:
-    """Method → rival → difference to it: mean over the columns, smallest, largest."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Method → rival → difference to it: mean over the columns, smallest, largest; over several graphs also
+    the smallest and largest mean if any one graph is left out."""
+    found: dict[str, dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
     for column in finding.columns:
         ours, theirs = column.columns[0].ours, column.columns[0].theirs
         for side, compared in zip(theirs, column.comparisons, strict=True):
             if compared is not None:
                 one, other = (str(dict(each.point)["method"]) for each in (ours, side))
-                found[one][other].append(compared.difference)
-    return {
-        one: {other: [fmean(each), min(each), max(each)] for other, each in rivals.items()}
-        for one, rivals in found.items()
-    }
+                graph = str(dict(ours.point)["dataset"])
+                found[one][other].append((graph, compared.difference))
+    return {one: {other: _summed(each) for other, each in rivals.items()} for one, rivals in found.items()}
+
+
+def _summed(differences: Sequence[tuple[str, float]]) -> list[float]:
+    every, graphs = [each for _, each in differences], {graph for graph, _ in differences}
+    left = [fmean(each for of, each in differences if of != graph) for graph in graphs if len(graphs) > 1]
+    return [fmean(every), min(every), max(every), *(bound(left) for bound in (min, max) if left)]
 
 
 def _leaves(method: str) -> str:

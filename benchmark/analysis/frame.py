@@ -270,10 +270,10 @@ def averaged(
     if competes(rival):
         aside = (rival, *_OF_THE_MEASUREMENT)
         unlike |= {name for name in _varying(frame, [apart]) if not (competes(name) or name in aside)}
-    unlike -= {columns, "versions"}
+    unlike -= {columns, "versions", "files"}
     # In the order of a cell's settings.
     levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike)]
-    # Every partition scheme has versions of its own: they are a level only if other levels do not tell them.
+    # Every scheme has versions, and a file its digest: a level only if other levels do not tell them.
     levels += _varying(frame, [*levels, columns])
     levels += _varying_options(results, frame, [*levels, columns])
     for name in (name for name in (*levels, columns) if name.startswith(OPTIONS)):

@@ -119,18 +119,18 @@ class Ranking:
 
     @cached_property
     def _bootstrap(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shares of the graphs (resamples, graphs), shares of the draws (resamples, blocks, draws), and mean
-        scores (resamples, methods, blocks)."""
+        """Shares of the graphs (resamples, graphs), shares of the draws (resamples, blocks, draws), and what
+        another selection adds to the scores (resamples, methods, blocks)."""
         generator = np.random.default_rng(self._seed)
         _, blocks, draws = self._scores.shape
         count, size = len(self.graphs), self._resamples
         of_graphs = generator.multinomial(count, [1 / count] * count, size=size) / count
         of_draws = generator.multinomial(draws, [1 / draws] * draws, size=(size, blocks)) / draws
-        means = np.einsum("mbd,rbd->rmb", self._scores, of_draws)
+        luck = np.zeros((size, len(self.methods), blocks))
         if self._luck is not None:
             # LOCAL's score, which stands for a block without runs, involves no selection.
-            means += self._luck[generator.integers(len(self._luck), size=size)] * ~self._missing.all(axis=2)
-        return of_graphs, of_draws, means
+            luck += self._luck[generator.integers(len(self._luck), size=size)] * ~self._missing.all(axis=2)
+        return of_graphs, of_draws, luck
 
     @cached_property
     def by_graph(self) -> np.ndarray:
@@ -147,7 +147,8 @@ class Ranking:
         """All ranked methods, the best first."""
         local = self.methods.index(LOCAL)
         means = self._scores.mean(axis=2)
-        resampled = self._bootstrap[2]
+        _, of_draws, luck = self._bootstrap
+        resampled = np.einsum("mbd,rbd->rmb", self._scores, of_draws) + luck
         gains = self._intervals(means - means[local], resampled - resampled[:, [local]])
         ranks = self._intervals(_ranks(means), _ranks(resampled), 1, len(self.methods))
         over_local = self._improvement(LOCAL)
@@ -215,12 +216,17 @@ class Ranking:
 
     def _improvement(self, rival: str) -> list[Interval]:
         """P(X > Y) over all pairs of draws, ties counted half; the mean over graphs."""
-        theirs = self._scores[self.methods.index(rival)][None, :, None, :]
-        difference = np.round(self._scores, DIGITS)[..., None] - np.round(theirs, DIGITS)
-        wins = (np.sign(difference) + 1) / 2
-        shares = self._bootstrap[1]
-        resampled = np.einsum("mbde,rbd,rbe->rmb", wins, shares, shares, optimize=True)
-        return self._intervals(wins.mean(axis=(2, 3)), resampled, 0, 1)
+        other, (_, shares, luck) = self.methods.index(rival), self._bootstrap
+        scores, moved = (np.rint(each * 10**DIGITS).astype(np.int32) for each in (self._scores, luck))
+        difference = scores[..., None] - scores[other][None, :, None, :]
+        shift = (moved - moved[:, [other]])[..., None, None].swapaxes(0, 1)
+        # One method at a time: all of them take gigabytes.
+        resampled = [
+            np.einsum("rbde,rbd,rbe->rb", np.sign(one + moves), shares, shares, optimize=True)
+            for one, moves in zip(difference, shift, strict=True)
+        ]
+        found = np.sign(difference).mean(axis=(2, 3))
+        return self._intervals((1 + found) / 2, (1 + np.stack(resampled, axis=1)) / 2, 0, 1)
 
     def _intervals(
         self, values: np.ndarray, resampled: np.ndarray, least: float = -math.inf, most: float = math.inf

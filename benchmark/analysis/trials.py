@@ -9,7 +9,8 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.records.search import Standing
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.search import Search, Standing
 from fedsub.benchmark.spec.custom import given_as
 from fedsub.benchmark.spec.plan import DEFAULT, protocols_for
 from fedsub.benchmark.spec.request import Request
@@ -36,6 +37,13 @@ GAIN = "gain"
 class Outcome(Standing):
     """A search that was run."""
 
+    def __init__(self, search: Search, records: Records, request: Request | None = None) -> None:
+        super().__init__(search, records)
+        held, request = search.base.to_dict(), request or Request()
+        names = [text.partition("=")[0].strip() for text in request.settings]
+        self.given = {name: held[name] for name in [*names, *["backbone"] * bool(request.backbone)]}
+        """The settings that the request gives, and its backbone; they are not tuned."""
+
     @property
     def place(self) -> dict[str, Any]:
         """Dataset, partition and number of clients."""
@@ -48,15 +56,20 @@ class Outcome(Standing):
 
     @property
     def title(self) -> str:
-        """The method and where it was tuned."""
-        return "{} on {dataset}, {partition}, {clients} clients".format(self.method, **self.place)
+        """The method, where it was tuned, and with which settings."""
+        given = "".join(f", {name}={text(value)}" for name, value in self.given.items())
+        return "{} on {dataset}, {partition}, {clients} clients".format(self.method, **self.place) + given
 
     @property
     def best(self) -> dict[str, Any]:
         """Keyword arguments of `run` for the best trial: `method` with its options, and settings."""
         base = self.search.base
         method, settings = changes(base, self.search.trials[self.chosen])
-        return {"method": given_as("method", method, base), **settings}
+        given = {
+            name: given_as(name, value, base) if isinstance(value, str) else value
+            for name, value in self.given.items()
+        }
+        return {"method": given_as("method", method, base), **given, **settings}
 
     def command(self, request: Request) -> str:
         """Return the command that runs the best trial of a search of the request."""
@@ -65,9 +78,7 @@ class Outcome(Standing):
         tables = request.table or [each.name for each in protocols_for(request) if each.name != DEFAULT]
         given = [("table", each) for each in tables]
         given += [(axis, given_as(axis, str(value), base)) for axis, value in place.items()]
-        held = base.to_dict()
-        fixed = dict.fromkeys(setting.partition("=")[0] for setting in request.settings)
-        best = {name: given_as(name, text(held[name]), base) for name in fixed} | best
+        best.pop("backbone", None)
         words = " ".join(f"--{name} {shlex.quote(value)}" for name, value in given)
         settings = [f"{name}={text(value)}" for name, value in best.items()]
         return f"fedsub run {words}{' --set' * bool(settings)} {shlex.join(settings)}".rstrip()
@@ -99,7 +110,7 @@ class Outcome(Standing):
             first = self.short.get(number)
             second = (self.validation[number], self.test[number]) if number in self.full else (None, None)
             scores = (first and first.validation, *second)
-            row = {**self.place, "trial": number, "method": method, **settings}
+            row = {**self.place, "trial": number, "method": method, **self.given, **settings}
             row |= dict(zip(SCORES, scores, strict=True))
             found.append({**row, "best": number == self.chosen, "error": (first and first.error) or ""})
         return found
@@ -116,16 +127,22 @@ class Trials:
         best = self.frame().query("best").drop(columns=["best", "error"]).dropna(axis="columns", how="all")
         return str(best.to_string(index=False))
 
-    def best(self, method: str = "", dataset: str = "", partition: str = "") -> dict[str, Any]:
-        """Return keyword arguments of `run` for the best trial: `method` with its options, and settings.
+    def best(
+        self, method: str = "", dataset: str = "", partition: str = "", clients: int = 0, **settings: Any
+    ) -> dict[str, Any]:
+        """Return keyword arguments of `run` for the best trial: `method` with its options, and settings,
+        including those given to `tune`, by which `settings` select.
 
         Raises UserError unless the arguments, of which each may be left out, match exactly one search.
         """
-        given = {"method": method, "dataset": dataset, "partition": partition}
-        wanted = {name: value for name, value in given.items() if value}
-        found = [
-            each for each in self.outcomes if wanted.items() <= {"method": each.method, **each.place}.items()
-        ]
+        given = {"method": method, "dataset": dataset, "partition": partition, "clients": clients}
+        chosen = {name: value for name, value in given.items() if value} | settings
+        wanted = {name: text(value) for name, value in chosen.items()}
+        found = []
+        for each in self.outcomes:
+            known = {"method": each.method, **each.place, **each.given}
+            if wanted.items() <= {name: text(value) for name, value in known.items()}.items():
+                found.append(each)
         if len(found) != 1:
             raise UserError(
                 f"{len(found)} searches match: give one of {'; '.join(each.title for each in self.outcomes)}"

@@ -115,8 +115,9 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
     selected = [record for cell in done.plan.cells if (record := done.stored.get(cell)) is not None]
     found = selected if request.seeds else _of_all_seeds(done.plan, protocols, done.stored)
     _show(request.results, options, protocols, found)
-    for name in protocols:
-        say(f"page: {request.results / 'leaderboards' / f'{name}.md'}")
+    for page in (request.results / "leaderboards" / f"{name}.md" for name in protocols):
+        if page.is_file():
+            say(f"page: {page}")
     _say_unreported(protocols, selected)
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in done.failures}
@@ -241,7 +242,10 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
         return OK
     if options.edit == "add":
         for source in map(Path, options.key):
-            print(f"{source}: records added: {add(request.results, source)}")
+            count, unread = add(request.results, source)
+            print(f"{source}: records added: {count}")
+            for sentence in unread:
+                say(sentence)
         return OK
     stored = _stored(request)
     try:

@@ -279,6 +279,9 @@ def parse(argv: Sequence[str]) -> Command:
     """Parse the command line. Exits with code 2 and one sentence if it is invalid."""
     parser = make_parser()
     given = [*argv]
+    for each in given:
+        if any("\udc80" <= letter <= "\udcff" for letter in each):
+            parser.error(f"{each!r} is not valid UTF-8: rename the file, or start in its folder")
     if not given or given[0] not in (*COMMANDS, *parser._option_string_actions):
         given = ["run", *given]
     if given[0] in OF_THEIR_OWN:

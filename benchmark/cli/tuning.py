@@ -35,7 +35,7 @@ from fedsub.datasets.errors import UserError
 def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run the requested searches and show the trials; returns the exit code."""
     found = tune(request, work=work, warn=say, inform=say)
-    shown = Trials(tuple(Outcome(each, found.records) for each in found.searches))
+    shown = Trials(tuple(Outcome(each, found.records, request) for each in found.searches))
     broken = [all(row["error"] for row in each.rows) for each in shown.outcomes]
     if options.format == "json":
         print(shown.frame().to_json(orient="records", indent=1))
@@ -66,7 +66,8 @@ def _table(outcome: Outcome) -> Table:
         table.add_column(name, justify="left" if name == "settings" else "right")
     for row in outcome.rows:
         options = [] if row["method"] == outcome.method else [row["method"]]
-        said = [*options, *(f"{name}={text(value)}" for name, value in row.items() if name not in COLUMNS)]
+        tuned = {name: value for name, value in row.items() if name not in (*COLUMNS, *outcome.given)}
+        said = [*options, *(f"{name}={text(value)}" for name, value in tuned.items())]
         scores = ("" if row[name] is None else f"{row[name]:.2f}" for name in SCORES)
         style = "bold" if row["best"] else ""
         table.add_row(str(row["trial"]), escape(" ".join(said) or "defaults"), *scores, style=style)
@@ -85,6 +86,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
             "a method has several searches on a block: give each setting once, and methods and graphs "
             "names of their own"
         )
+    if not options.hours >= 0:
+        raise UserError(f"--hours must be at least 0, not {options.hours}")
     until = time.monotonic() + 3600 * options.hours
     ran, cells = [], 0
     failures: list[Record] = []

@@ -1,7 +1,7 @@
 """Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which interrupted cells continue.
 
-A cell continues only with the code, versions and processor with which it began: its record must equal that of
-an uninterrupted run to the last bit. A file holds plain data and tensors; reading it runs no code.
+A cell continues only with the code, data, versions and processor with which it began: its record must equal
+that of an uninterrupted run to the last bit. A file holds plain data and tensors; reading it runs no code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from fedsub.benchmark.machine import digest_of_sources, environment
 from fedsub.benchmark.spec import digests
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.files import write_atomically
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import entry_points, load_entry_point, user_object
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError, State
+from fedsub.methods.stacked.backbones import BACKBONES
 
 
 def path_of(results: Path, key: str) -> Path:
@@ -62,12 +64,18 @@ def describe(results: Path, cells: Iterable[Cell]) -> Iterator[str]:
 class CellCheckpoint:
     """The checkpoint of a cell that starts now (`methods.core.state.Checkpoint`)."""
 
-    def __init__(self, results: Path, every: float, cell: Cell) -> None:
+    def __init__(self, results: Path, every: float, cell: Cell, federation: Federation) -> None:
         """`results` is absolute, since a worker may start elsewhere. `every`, above 0: seconds between two
         checkpoints."""
-        self._path, self._stamp, self._every = path_of(results, cell.key), stamp(cell), every
+        self._path, self._every = path_of(results, cell.key), every
+        self._cell, self._federation = cell, federation
         self._due = time.monotonic() + every
         self._is_tried = self._has_warned = False
+
+    @cached_property
+    def _stamp(self) -> dict[str, Any]:
+        # Reading all data takes time, which most cells end too early to spend.
+        return {**stamp(self._cell), "graph": digests.of_federation(self._federation)}
 
     def restore(self, state: State) -> None:
         """See `methods.core.state.Checkpoint`; a second call does nothing."""
@@ -102,17 +110,21 @@ def stamp(cell: Cell) -> dict[str, Any]:
     known = environment(cell.kernel, cell.device)
     # No figure depends on it.
     del known["machine"]
-    if user_object(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
-        known["plug-in"] = code
+    for noun, group, name in (
+        (registry.NOUN, registry.GROUP, cell.method),
+        (BACKBONES.noun, BACKBONES.group, cell.architecture.backbone),
+    ):
+        if user_object(noun, name) is None and (code := _installed_code(group, name)):
+            known[f"{noun}'s plug-in"] = code
     own = {"cell": cell.key, "metrics": ", ".join(cell.further_metrics), "code": digest_of_sources(".py")}
     return {**own, **known, "threads": torch.get_num_threads()}
 
 
 @cache
-def _installed_code(method: str) -> str:
-    """Return SHA-256 over the files of the package that provides a method by an entry point, at this
-    process's first call. Empty for any other method: a cell's key already covers user-supplied files."""
-    point = entry_points(registry.GROUP).get(method)
+def _installed_code(group: str, name: str) -> str:
+    """Return SHA-256 over the files of the package that provides a part by an entry point, at this process's
+    first call. Empty for any other part: a cell's key already covers user-supplied files."""
+    point = entry_points(group).get(name)
     if point is None:
         return ""
     with suppress(UserError):
@@ -128,7 +140,8 @@ def check(found: Mapping[str, Any], now: Mapping[str, Any], unknown: Iterable[st
     first entry that differs."""
     for name, value in now.items():
         if name not in unknown and found.get(name) != value:
-            here = "" if name in ("cell", "code", "plug-in") else f" ({found.get(name)}, here {value})"
+            is_digest = name in ("cell", "code", "graph") or name.endswith("plug-in")
+            here = "" if is_digest else f" ({found.get(name)}, here {value})"
             raise CheckpointError(f"it was made with a different {name}{here}")
 
 

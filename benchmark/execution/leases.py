@@ -24,6 +24,7 @@ import psutil
 from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import parse_line
@@ -135,7 +136,7 @@ class Leased:
             # If it cannot be stored here, the submitter reports that.
             with suppress(UserError):
                 if record.status == OK:
-                    Records(self.results).append(record)
+                    Records(self.results).append(kept(record))
             return record
 
 

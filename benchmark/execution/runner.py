@@ -62,7 +62,7 @@ class Hooks(TypedDict, total=False):
     """Called after every round."""
     save: Saving
     """Writes files of the trained method."""
-    checkpoint: Callable[[Cell], Checkpoint]
+    checkpoint: Callable[[Cell, Federation], Checkpoint]
     """Makes the checkpoint to write and to continue from."""
 
 
@@ -102,7 +102,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     make_method = partial(registry.create, cell.method, dict(cell.options), setting)
     method = make_method()
     callbacks = hooks.get("callbacks", ())
-    checkpoint = hooks["checkpoint"](cell) if "checkpoint" in hooks else None
+    checkpoint = hooks["checkpoint"](cell, federation) if "checkpoint" in hooks else None
     setup, worked = time.perf_counter() - started, time.process_time() - processor
     check_unchanged(cell)
 

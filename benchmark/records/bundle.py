@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from fedsub.benchmark.machine import environment
 from fedsub.benchmark.records.folder import Records
@@ -30,6 +30,7 @@ from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
+from fedsub.datasets.loaders.raw import DAMAGE
 
 MANIFEST = "bundle.json"
 METRIC = "metric"
@@ -119,7 +120,9 @@ def unpack(path: Path, folder: Path) -> Places:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
         manifest = parse_line((folder / MANIFEST).read_bytes()) or {}
-    except (BadZipFile, NotImplementedError, RuntimeError, FileNotFoundError) as error:
+    except UserError:
+        raise
+    except DAMAGE as error:
         raise UserError(f"{path} is not a bundle: {error}") from error
     parts = checked(f"parts in {path}", manifest.get("parts"), dict[str, dict[str, str]])
     if wrong := [name for found in parts.values() for name in found.values() if not _NAME.fullmatch(name)]:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.records.jsonl import JsonLines, state_of
+from fedsub.benchmark.records.jsonl import LARGEST, JsonLines, state_of
 from fedsub.benchmark.records.record import SERIES, Series, check_curve, to_json
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
@@ -123,7 +123,13 @@ def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
     from pyarrow import ArrowException, parquet
 
     try:
-        table = parquet.ParquetFile(path).read()
+        file = parquet.ParquetFile(path)
+        held = file.metadata
+        groups = (held.row_group(number).to_dict() for number in range(held.num_row_groups))
+        values = sum(column["num_values"] for group in groups for column in group["columns"])
+        if 8 * values > LARGEST:
+            raise UserError(f"{path} unpacks to more than {LARGEST / 2**30:g} GiB: split it")
+        table = file.read()
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
         columns = {name: column if name == ROUND else _unscaled(column) for name, column in columns.items()}

@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedsub.benchmark.records.curves import Lazy
 from fedsub.benchmark.records.jsonl import read_lines, write_lines
 from fedsub.benchmark.records.record import OK, Record, cell_of
 from fedsub.benchmark.records.store import Store, explained_to_user, file_of, graph_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
+from fedsub.benchmark.spec.request import SEARCH_SEEDS
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.lock import locked
@@ -23,9 +25,6 @@ from fedsub.datasets.options import Spec
 
 TRIALS = "trials"
 """Name of the table under which the records of searches are kept."""
-SEARCH_SEEDS = (1000, 1001)
-"""Seeds of the data for searches only; the first rung uses the first. Their records keep few fields
-(`search.kept`), so no other table shows them."""
 LEAST = 6
 """Minimum length of a key's prefix that names a record."""
 
@@ -188,22 +187,24 @@ def _labelled(record: Record, cell: Cell) -> Record:
     return replace(record, cell=cell)
 
 
-def add(results: Path, source: Path) -> int:
+def add(results: Path, source: Path) -> tuple[int, list[str]]:
     """Append the successes of another folder, or of a file of `keep_elsewhere`, that this one lacks; return
-    how many. Files and logs of cells are not copied.
+    how many, and sentences on what could not be read. A record whose curves are lost is left out. Files and
+    logs of cells are not copied.
 
     Raises UserError if the source has no records, and StoreError if it cannot be read, or written here.
     """
+    stored = Records(source)
     if source.is_dir():
-        found = [*Records(source).every()]
+        found = [*stored.every()]
     else:
         with explained_to_user("read", source):
             lines = source.read_bytes().splitlines()
         found = [Record.of(cell_of(values), values) for values in map(parse_line, lines) if values]
     if not found:
         raise UserError(f"{source} holds no records: give a results folder or a file unsaved-….jsonl")
-    records = Records(results)
-    return sum(records.append(record) for record in found if record.status == OK)
+    whole = (each for each in found if each.status == OK and (each.curve or not isinstance(each.curve, Lazy)))
+    return sum(map(Records(results).append, whole)), stored.warnings()
 
 
 def forget(stored: Records, keys: Collection[str]) -> list[Record]:

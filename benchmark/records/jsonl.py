@@ -24,7 +24,7 @@ _REMEMBERED = 2**15
 """Bytes kept from before the read position, more than a line has. They show whether a file grew or was
 replaced."""
 
-_LARGEST = 2**30
+LARGEST = 2**30
 """Bytes of the largest file that is read as a whole: a packed one may come from a stranger's bundle."""
 
 
@@ -134,13 +134,13 @@ def read_lines(path: Path) -> list[bytes]:
         return []
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
+            content = stream.read(LARGEST + 1)
         if path.suffix == ".gz" and not path.stat().st_size:
             raise EOFError("it is empty")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise OSError(f"{path} is damaged ({error}): get it again from a backup") from error
-    if len(content) > _LARGEST:
-        raise OSError(f"{path} unpacks to more than {_LARGEST / 2**30:g} GiB: split it")
+    if len(content) > LARGEST:
+        raise OSError(f"{path} unpacks to more than {LARGEST / 2**30:g} GiB: split it")
     *lines, tail = content.split(b"\n")
     return lines if parse_line(tail) is None else [*lines, tail]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records
+from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.request import SEARCH_SEEDS, Request
 from fedsub.benchmark.spec.space import trial_cells
 from fedsub.datasets.options import Spec
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +128,7 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
-        by_first_rung=sum(each.get("by_first_rung", False) for each in found["entries"]),
+        finished=Counter(min(each["finished"], 3) for each in found["entries"]),
         draws=len(FINAL_SEEDS), first_rung=(results / "notes" / "first-rung.md").is_file(),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -69,7 +70,7 @@ def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
         for mean, std, winner in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
     ]
     names = [*table.levels, table.column]
-    index = [rows[name].map(_rounded) for name in names]
+    index = [rows[name].map(partial(_rounded, is_option=name.startswith(OPTIONS))) for name in names]
     if not rows["rival"].all():
         place = names.index("method")
         index[place] = index[place].where(rows["rival"], index[place] + MARK)
@@ -94,7 +95,7 @@ def export(
     """Write the table to `path`, in the format that its ending names; returns the path.
 
     A file called `curves`, `cost` or `ranks` that ends in .pdf, .svg or .png is that plot of the results
-    (`Results.plot`); the further arguments do not apply to it.
+    (`Results.plot`), without further arguments.
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
     replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name by default. With
@@ -105,6 +106,8 @@ def export(
     """
     path = Path(path)
     if path.suffix in DRAWN:
+        if titles or against or (rows, columns, values) != ("method", "dataset", MAIN):
+            raise UserError(f"only tables have titles, rows, columns and rivals: leave them out for {path}")
         return _draw(results, path)
     if path.suffix not in ENDINGS:
         known = ", ".join((*ENDINGS, *DRAWN))
@@ -141,6 +144,10 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
         found = {name: title_of(name) for name in table.figures["method"].unique()} | found
     named = {axis: table.figures[axis].map(str) for axis in axes}
     titled = {axis: each.replace(found) for axis, each in named.items() if each.isin(found).any()}
+    for axis, each in titled.items():
+        if each.nunique() < named[axis].nunique():
+            same = next(title for title in each if named[axis][each == title].nunique() > 1)
+            raise UserError(f"two names of the axis {axis} have the title {same!r}: give other titles")
     return replace(
         table, figures=table.figures.assign(**titled), against=found.get(table.against, table.against)
     )
@@ -194,10 +201,10 @@ def _parquet(table: Table) -> bytes:
 _WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet}
 
 
-def _rounded(value: object) -> object:
-    """Return a setting as it is shown: 0.30000000000000004 as 0.3."""
+def _rounded(value: object, is_option: bool) -> object:
+    """Return a setting as it is shown: 0.30000000000000004 as 0.3. Only options are numbers as text."""
     try:
-        number = float(value) if isinstance(value, (str, float)) else None
+        number = float(value) if isinstance(value, (str, float) if is_option else float) else None
     except ValueError:
         number = None
     return value if number is None or number != number else f"{number:g}"

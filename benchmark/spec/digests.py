@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fedsub.datasets.errors import UserError
@@ -20,7 +20,10 @@ from fedsub.datasets.paths import PLUGIN
 if TYPE_CHECKING:
     import numpy as np
 
+    from fedsub.datasets.federation import Federation
     from fedsub.datasets.graph import Dataset
+
+_PLAIN = (int, float, str)
 
 
 def of_file(path: Path) -> str:
@@ -77,6 +80,13 @@ def of_dataset(dataset: Dataset) -> str:
     return of_arrays(parts)
 
 
+def of_federation(federation: Federation) -> str:
+    """SHA-256 over the graph, the clients' nodes and the nodes' roles."""
+    held = federation
+    parts = (held.client, held.origin, held.train, held.validation, held.test)
+    return digest([of_dataset(held.source).encode(), of_arrays(each.numpy() for each in parts).encode()])
+
+
 def of_arrays(arrays: Iterable[np.ndarray]) -> str:
     """SHA-256 over arrays of numbers or text."""
     return digest(f"{each.dtype}{each.shape}".encode() + each.tobytes() for each in arrays)
@@ -104,6 +114,8 @@ def _seen(value: Any, above: tuple[Any, ...]) -> str:
         value = value.detach().cpu().numpy()
     if hasattr(value, "dtype") and hasattr(value, "tobytes") and not value.dtype.hasobject:
         return of_arrays([value])
+    if getattr(value, "__module__", "") == "builtins":
+        return str(value.__qualname__)
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, (FunctionType, type)):
         raise UserError(
@@ -142,9 +154,13 @@ def _typed(found: Any) -> str:
 
 def _referred(found: Any) -> Iterator[Any]:
     """Yield closure, defaults and plain module variables of a function or of a class's functions. If the
-    module is no file, as in a notebook, also its functions and classes that they use."""
+    module is no file, as in a notebook, also a class's bases and options from there, and the functions,
+    classes, lists and arrays there that they use."""
+    if isinstance(found, type) and not getattr(inspect.getmodule(found), "__file__", None):
+        options = getattr(vars(found).get("info"), "options", None)
+        yield [each for each in (*found.__bases__, options) if _is_from(each, found)]
     for name, each in vars(found).items() if isinstance(found, type) else [("", found)]:
-        if isinstance(each, (int, float, str)) and not name.startswith("__"):
+        if isinstance(each, _PLAIN) and not name.startswith("__"):
             yield [name, each]
         function = inspect.unwrap(getattr(each, "__func__", each))
         if not isinstance(function, FunctionType):
@@ -153,11 +169,26 @@ def _referred(found: Any) -> Iterator[Any]:
         # The closure's `__class__` is the class itself.
         yield [value for name, value in sorted(names.nonlocals.items()) if name != "__class__"]
         yield [function.__defaults__, function.__kwdefaults__]
-        in_file = Path(function.__code__.co_filename).is_file()
-        for name, value in sorted(names.globals.items()):
-            is_code = isinstance(value, (FunctionType, type)) and value.__module__ == found.__module__
-            if isinstance(value, (int, float, str)) or (is_code and not in_file):
+        if Path(function.__code__.co_filename).is_file():
+            yield [[name, each] for name, each in sorted(names.globals.items()) if isinstance(each, _PLAIN)]
+            continue
+        # Unlike `getclosurevars`, also what inner functions and comprehensions use.
+        for name in sorted(_names(function.__code__) & function.__globals__.keys()):
+            value = function.__globals__[name]
+            is_data = isinstance(value, (*_PLAIN, list, tuple, dict)) or hasattr(value, "dtype")
+            if is_data or _is_from(value, found):
                 yield [name, value]
+
+
+def _is_from(value: Any, found: Any) -> bool:
+    """Whether a value is a function or class of the module of `found`."""
+    return isinstance(value, (FunctionType, type)) and value.__module__ == found.__module__
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names that a function and its inner functions read."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names}.union(*map(_names, inner))
 
 
 def content_of(path: Path) -> bytes:

@@ -118,8 +118,9 @@ class Given:
             name = name.replace("/", "_").replace(".", "_")
         key = (NOUNS[part], f"{name} (own)" if name in catalog.names(part) else name)
         if self.digests.get(key, digest) != digest:
-            how = f", as graph.name = '{name}-2'" if part == "dataset" else ""
-            raise UserError(f"two different {key[0]}s are called {name!r}: rename one{how}")
+            how = f"rename one, as graph.name = '{name}-2'" if part == "dataset" else "rename one"
+            how = "give them to two calls" if part == "partition" and name == "own" else how
+            raise UserError(f"two different {key[0]}s are called {name!r}: {how}")
         self.objects[key], self.digests[key] = found, digest
         return key[1]
 

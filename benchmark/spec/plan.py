@@ -15,7 +15,7 @@ from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, by_name, paths_of, user_objects_of
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, Protocol, bare, load_protocol, names
-from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.request import SEARCH_SEEDS, Request
 from fedsub.benchmark.spec.settings import AXES, setting_from_text
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
@@ -92,6 +92,8 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     request = replace(request, dataset=tuple(map(_located, request.dataset)))
     _check_names(request)
     grid = settings_grid(request.settings)
+    if kept := sorted({*request.seeds} & {*SEARCH_SEEDS}):
+        raise UserError(f"seeds {kept} belong to searches (`tune`): give other seeds")
     rows: list[Cell] = []
     cells: dict[tuple[str, str], Cell] = {}
     skipped: dict[Skip, None] = {}

@@ -14,6 +14,9 @@ KINDS = ("predictions", "model", "embeddings")
 """Kinds of files that a cell can save."""
 MOST_SEEDS, LARGEST_SEED = 10_000, 999_999_999
 """Maximum number of seeds, and largest seed; more seeds are a mistake and would take minutes to plan."""
+SEARCH_SEEDS = (1000, 1001)
+"""Seeds of the data for searches only; the first rung uses the first. Their records keep few fields, so no
+other table shows them."""
 
 
 @dataclass(frozen=True)

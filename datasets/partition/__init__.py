@@ -9,7 +9,7 @@ to the graph. Other schemes are found through the entry point group `fedsub.part
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
@@ -40,9 +40,9 @@ def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
 
 
 def partition(
-    dataset: Dataset | str | Path, scheme: str | Spec, clients: int, seed: int = 0, **options: OptionValue
+    dataset: Any, scheme: str | Spec, clients: int, seed: int = 0, **options: OptionValue
 ) -> Partition:
-    """Distribute the nodes of `dataset`, a graph or its name or path, over `clients` clients.
+    """Distribute the nodes of `dataset`, a graph or what `load` takes, over `clients` clients.
 
     `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with optional options in brackets:
     `metis[recursive=true]`; `options` override these. The same arguments give the same partition.

@@ -339,9 +339,12 @@ def test_the_best_of_a_search_runs_as_it_was_found(data_directory: Path, tmp_pat
     assert frame["validation"].notna().sum() == 2
     assert frame.loc[frame["validation"].idxmax(), "best"]
     best, before = found.best("ditto"), {record.key for record in results(tmp_path)}
-    (record,) = run(GRAPH, "louvain", 3, rounds=6, seeds=[1000], results=tmp_path, progress=False, **best)
-    # The search has run it with all rounds, so that it is not run again.
-    assert record.key in before
+    assert best["rounds"] == 6
+    (record,) = run(GRAPH, "louvain", 3, seeds=1, progress=False, **best)
+    # The search has run it with all rounds.
+    assert record.cell.with_seed(1000).key in before
+    with pytest.raises(UserError, match="belong to searches"):
+        run(GRAPH, "louvain", 3, seeds=[1000], **best)
     again = tune(GRAPH, "louvain", 3, "ditto", trials=4, rounds=6, results=tmp_path, progress=False)
     assert again.best() == best
 
@@ -350,7 +353,7 @@ def test_a_search_among_several_must_be_named(data_directory: Path, tmp_path: Pa
     given: dict[str, Any] = {"trials": np.int64(2), "cap": 0, "rounds": 3, "hidden": 8, "progress": False}
     found = tune(GRAPH, "metis", 3, ["fedavg", MyMethod], **given)
     assert found.best("my-method")["method"] == "my-method"
-    assert "hidden" not in found.best("fedavg")
+    assert found.best("fedavg", clients=3, hidden=8)["hidden"] == [8]
     with pytest.raises(UserError, match="2 searches match"):
         found.best()
 

@@ -181,6 +181,9 @@ def test_a_dataset_of_ones_own_is_checked(wrong: dict[str, Any], said: str, tmp_
     """Objects and plug-ins are checked: edges in only one direction would silently give another graph."""
     good = build_dataset("mine", EDGES[0], EDGES[1], FEATURES, LABELS)
     assert as_own(good) is good
+    assert datasets.load(good) is good
+    with pytest.raises(UserError, match="give a name or a path, not array"):
+        datasets.partition.partition(good, np.zeros(5), 3)
     bad = replace(good, **wrong)
     with pytest.raises(UserError, match=said):
         as_own(bad)

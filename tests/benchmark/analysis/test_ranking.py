@@ -122,11 +122,14 @@ def test_luck_widens_the_interval_of_who_was_selected() -> None:
     luck[:, 2] = rng.normal(0, 3, (500, 8))
     graphs = tuple("abcdefgh")
 
-    def width(field: Field) -> float:
-        rank: Any = next(each.rank for each in Ranking(field).standings if each.method == "new")
-        return float(rank.high - rank.low)
+    def widths(field: Field) -> list[float]:
+        new: Any = next(each for each in Ranking(field).standings if each.method == "new")
+        return [each.high - each.low for each in (new.rank, new.gain, new.over_local)]
 
-    assert width(Field(METHODS, graphs, scores, luck)) > width(Field(METHODS, graphs, scores)) + 0.1
+    found = zip(
+        widths(Field(METHODS, graphs, scores, luck)), widths(Field(METHODS, graphs, scores)), strict=True
+    )
+    assert all(lucky > plain + 0.05 for lucky, plain in found)
 
 
 def test_a_front_has_what_nobody_beats_in_both() -> None:

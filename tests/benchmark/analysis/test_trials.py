@@ -26,7 +26,7 @@ def _trials(folder: Path, count: int) -> Trials:
         cap=0,
     )
     found = tune(request, work=tuned_run, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    return Trials(tuple(Outcome(each, found.records) for each in found.searches))
+    return Trials(tuple(Outcome(each, found.records, request) for each in found.searches))
 
 
 def test_the_setting_that_decides_is_the_important_one_and_every_trial_is_a_line(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_command_of_a_search_runs_its_best_trial(
     request = parse(["tune", *shlex.split(asked), *NAMED]).request
     request = replace(request, results=tmp_path / "results")
     found = tune(request, work=tuned_run, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    for outcome in (Outcome(each, found.records) for each in found.searches):
+    for outcome in (Outcome(each, found.records, request) for each in found.searches):
         command = shlex.split(outcome.command(request))
         cells = make_plan(parse(command[1:]).request).cells
         assert outcome.search.final(outcome.chosen)[0].key in {cell.key for cell in cells}

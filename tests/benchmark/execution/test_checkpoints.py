@@ -23,8 +23,10 @@ from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
+from fedsub.methods.stacked.backbones import BACKBONES
 from tests.benchmark.fakes import comparable, make_cell, wait_until, with_settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +39,7 @@ class Stopped(BaseException):
     """Interrupts a cell like Ctrl-C."""
 
 
-def kept(results: Path, every: float = ALWAYS) -> Callable[[Cell], CellCheckpoint]:
+def kept(results: Path, every: float = ALWAYS) -> Callable[[Cell, Federation], CellCheckpoint]:
     """Return what makes checkpoints in `results`."""
     return partial(CellCheckpoint, results, every)
 
@@ -101,6 +103,7 @@ def flipped(path: Path) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "other code": (lambda path: changed(path, "stamp", code="0"), "a different code"),
+    "other data": (lambda path: changed(path, "stamp", graph="0"), "a different graph"),
     "other torch": (lambda path: changed(path, "stamp", torch="1.0"), r"a different torch \(1.0, here"),
     "a flipped bit": (flipped, "it is damaged: a checksum does not match"),
     "torn": (lambda path: path.write_bytes(path.read_bytes()[:1000]), "it cannot be read"),
@@ -124,26 +127,30 @@ def test_a_checkpoint_of_no_use_is_told_and_the_cell_starts_anew(
     assert comparable(record) == whole
 
 
+@pytest.mark.parametrize(("part", "group"), [("method", registry.GROUP), ("backbone", BACKBONES.group)])
 def test_the_code_of_an_installed_plug_in_is_part_of_the_stamp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, group: str
 ) -> None:
     package = tmp_path / "their_package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "step.py").write_text("size = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    point = importlib.metadata.EntryPoint("theirs", "their_package:Theirs", registry.GROUP)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
-    cell, stamps = with_settings(CELL, method="theirs"), []
+    point = importlib.metadata.EntryPoint("theirs", "their_package:Theirs", group)
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [point] if group == point.group else []
+    )
+    cell, stamps = with_settings(CELL, **{part: "theirs"}), []
     for size in (1, 2):
         (package / "step.py").write_text(f"size = {size}\n")
         # As in another process.
         checkpoints._installed_code.cache_clear()
         stamps.append(stamp(cell))
-    monkeypatch.delitem(sys.modules, "their_package")
-    with pytest.raises(CheckpointError, match=r"a different plug-in$"):
+    # Not by monkeypatch, which would bring it back.
+    del sys.modules["their_package"]
+    with pytest.raises(CheckpointError, match=rf"a different {part}'s plug-in$"):
         checkpoints.check(*stamps)
-    assert "plug-in" not in stamp(CELL)
+    assert not [name for name in stamp(CELL) if name.endswith("plug-in")]
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:

@@ -16,11 +16,20 @@ import submitit
 
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.leases import Leased, Leases
-from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import SEARCH_SEEDS
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import deadly_run, failed, make_cell, make_cells, once_deadly_run, quick_run
+from tests.benchmark.fakes import (
+    deadly_run,
+    failed,
+    make_cell,
+    make_cells,
+    make_record,
+    once_deadly_run,
+    quick_run,
+)
 
 
 class RayError(Exception):
@@ -194,6 +203,13 @@ def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
         others.claim(cell.key)
         with pytest.raises(UserError, match="another process is running this cell"):
             Leased(quick_run, tmp_path, {"machine": "gone"})(cell)
+
+
+def test_a_job_keeps_of_a_trial_what_its_submitter_keeps(tmp_path: Path) -> None:
+    cell = make_cell(protocol=TRIALS, seed=SEARCH_SEEDS[0])
+    Leased(lambda cell: make_record(cell, extras={"large": 1.0}), tmp_path, {"machine": "gone"})(cell)
+    (record,) = Records(tmp_path).every()
+    assert not record.extras
 
 
 def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:

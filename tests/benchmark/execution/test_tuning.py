@@ -11,12 +11,11 @@ from optuna.samplers import TPESampler
 
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import Tuned, tune
-from fedsub.benchmark.records.folder import SEARCH_SEEDS
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.given import Given
-from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.request import SEARCH_SEEDS, Request
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import register

@@ -8,11 +8,12 @@ import pytest
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.records import bundle
+from fedsub.benchmark.records import bundle, curves
 from fedsub.benchmark.records.bundle import MANIFEST, unpack
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import verified_by
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import METRIC, stored, write_method
+from tests.benchmark.fakes import METRIC, make_cell, make_record, stored, write_method
 
 TABLE = """
 [grid]
@@ -139,6 +140,17 @@ def test_what_is_no_bundle_or_too_large_is_one_sentence(
         unpack(path, tmp_path / "folder")
     with ZipFile(path, "w") as archive:
         archive.writestr("results/a", "x" * 1000)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"xxx", b"xyx", 1))
+    with pytest.raises(UserError, match="is not a bundle"):
+        unpack(path, tmp_path / "folder")
+    path.write_bytes(content)
     monkeypatch.setattr(bundle, "LARGEST", 999)
     with pytest.raises(UserError, match="holds more than"):
         unpack(path, tmp_path / "folder")
+    Records(tmp_path).append(make_record(make_cell(), curve={"round": [1], "test": [40.0]}))
+    Records(tmp_path).pack()
+    monkeypatch.setattr(curves, "LARGEST", 15)
+    records = Records(tmp_path)
+    assert [dict(record.curve) for record in records.every()] == [{}]
+    assert "unpacks to more than" in records.warnings()[0]

@@ -11,10 +11,11 @@ from pyarrow.parquet import read_schema
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.curves import SCALE
-from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records, distinct, forget
+from fedsub.benchmark.records.folder import TRIALS, Records, add, distinct, forget
 from fedsub.benchmark.records.record import Record, Result, cell_of
 from fedsub.benchmark.records.store import Store, graph_of
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import SEARCH_SEEDS
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record, quick_run, with_settings
 
@@ -191,6 +192,8 @@ def test_damaged_curves_are_counted_and_kept(tmp_path: Path) -> None:
     records = Records(tmp_path)
     assert [dict(record.curve) for record in records.every()].count({}) == 1
     assert "lost curves: 1 " in records.warnings()[0]
+    count, (lost,) = add(tmp_path / "other", tmp_path)
+    assert (count, "lost curves: 1 " in lost) == (1, True)
     with pytest.raises(UserError, match=r"cora\.jsonl is damaged"):
         records.pack()
     file.write_bytes(whole.replace(b":#", b":["))

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
-from fedsub.benchmark.records.folder import SEARCH_SEEDS, Records, forget
+from fedsub.benchmark.records.folder import Records, forget
 from fedsub.benchmark.records.jsonl import read_lines
 from fedsub.benchmark.records.record import OK, Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.request import SEARCH_SEEDS
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from tests.benchmark.fakes import append_many, failed, make_cell, make_record

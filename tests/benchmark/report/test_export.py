@@ -21,6 +21,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.export import as_text, export
 from fedsub.benchmark.spec.plan import make_plan, versions_of
+from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
 
 SCORES: dict[str, dict[str, list[float]]] = {
@@ -166,6 +167,16 @@ def test_rows_of_numbers_are_named_by_their_text(tmp_path: Path) -> None:
         Records(tmp_path).append(make_record(make_cell(clients=clients, versions=PRESENT), value))
     rows = cells_of(exported(tmp_path, "--rows", "clients", "--title", "10=ten", "--against", "5"))
     assert (rows["ten"][-1], rows["5"][-1]) == ("-10.00", "+0.00")
+
+
+def test_names_that_look_like_numbers_stay_and_titles_stay_apart(tmp_path: Path) -> None:
+    names = ["2019_20", "1e3", "1000"]
+    found = Results(tuple(make_record(make_cell(dataset=name)) for name in names))
+    assert [*as_text(make_table(found, "dataset", "method"), "", "").index] == names
+    with pytest.raises(UserError, match="two names of the axis dataset have the title '1000'"):
+        export(found, tmp_path / "t.md", titles={"1e3": "1000"})
+    with pytest.raises(UserError, match="only tables have titles"):
+        export(found, tmp_path / "cost.svg", titles={"fedavg": "A"})
 
 
 @pytest.mark.parametrize("ending", [".tex", ".md", ".csv", ".parquet"])

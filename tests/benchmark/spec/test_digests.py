@@ -2,9 +2,12 @@
 
 import functools
 import importlib.util
+import linecache
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -40,7 +43,7 @@ def digest_of(folder: Path, source: str) -> str:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "some", module)
+        patch.setitem(sys.modules, "some", module)
         exec(compile(source, folder / "some.py", "exec"), module.__dict__)
         return digests.of_object(module.Mine)
 
@@ -58,6 +61,38 @@ def digest_of(folder: Path, source: str) -> str:
 )
 def test_only_code_counts(tmp_path: Path, old: str, new: str, counts: bool) -> None:
     assert (digest_of(tmp_path, SOURCE.replace(old, new)) != digest_of(tmp_path, SOURCE)) is counts
+
+
+NOTEBOOK = """
+from types import SimpleNamespace
+STEPS = [1, 2]
+SHIFT = 0.25
+
+class Extra:
+    share: float = 0.5
+
+class Base:
+    def start(self):
+        return 7
+
+class Mine(Base):
+    info = SimpleNamespace(options=Extra)
+
+    def average(self):
+        return [STEPS[each] + SHIFT for each in range(2)]
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), [("2]", "3]"), ("0.25", "0.75"), ("0.5", "0.1"), ("7", "8")])
+def test_in_a_notebook_bases_options_and_variables_count(old: str, new: str) -> None:
+    found, module = [], ModuleType("some")
+    for source in (NOTEBOOK, NOTEBOOK, NOTEBOOK.replace(old, new)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "some", module)
+            patch.setitem(linecache.cache, "<cell>", (len(source), None, source.splitlines(True), "<cell>"))
+            exec(compile(source, "<cell>", "exec"), module.__dict__)
+            found.append(digests.of_object(module.Mine))
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_graph_is_known_by_its_edges_features_and_labels() -> None:
