@@ -183,7 +183,7 @@ def test_a_dataset_of_ones_own_is_checked(wrong: dict[str, Any], said: str, tmp_
     assert as_own(good) is good
     assert datasets.load(good) is good
     with pytest.raises(UserError, match="give a name or a path, not array"):
-        datasets.partition.partition(good, np.zeros(5), 3)
+        datasets.partition.partition(good, np.zeros(5), 3)  # type: ignore[arg-type]
     bad = replace(good, **wrong)
     with pytest.raises(UserError, match=said):
         as_own(bad)

@@ -9,7 +9,6 @@ import torch
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.fedgta import mixing_matrix
-from fedsub.methods.fedgta.gamlp import misread_scores
 from fedsub.methods.gcfl import minimum_cut
 from tests.methods.loops import Clients
 
@@ -32,14 +31,6 @@ def test_members_without_confidence_count_alike():
     torch.testing.assert_close(mixing_matrix(moments, torch.tensor([0.0, 0.0, 3.0]), 0.9), expected)
     weighed = mixing_matrix(moments, torch.tensor([1.0, 3.0, 0.0]), 0.9)
     torch.testing.assert_close(weighed[0], torch.tensor([0.25, 0.75, 0.0]))
-
-
-def test_misread_hop_scores_are_other_nodes():
-    client = torch.tensor([0, 0, 0, 0, 0, 1, 1])
-    place = misread_scores(torch.arange(7), client, 4)
-    # Client 0 writes n0…n4 for hop 0, then for hop 1, …; its second node reads entries 4 to 7.
-    assert [(p // 7, p % 7) for p in place[1].tolist()] == [(0, 4), (1, 0), (1, 1), (1, 2)]
-    assert (client[place % 7] == client[:, None]).all()
 
 
 def test_gamlp_starts_as_its_authors():

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import federate
-from fedsub.datasets.graph import Dataset, build_dataset
+from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.partition import partition
-from fedsub.datasets.partition.base import Drawn, Partition, as_partition
+from fedsub.datasets.partition.base import Drawn, as_partition
 from fedsub.datasets.partition.louvain_openfgl import place
 from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.registry import load
@@ -65,25 +65,15 @@ def test_an_edge_that_is_there_or_is_added_twice_stays_one():
     assert parts.completed(dataset).graph.num_edges() == 6
 
 
-def skew(dataset: Dataset, found: Partition) -> float:
-    """Mean total variation between the clients' label distributions and the graph's, weighted by nodes."""
-    labels = dataset.labels.numpy()
-    whole = np.bincount(labels, minlength=dataset.classes) / dataset.nodes
-    distances = [
-        np.abs(np.bincount(labels[nodes], minlength=dataset.classes) / len(nodes) - whole).sum() / 2
-        for nodes in found.nodes
-    ]
-    return float(np.average(distances, weights=found.sizes))
-
-
-def test_the_smaller_alpha_the_larger_the_skew():
+def test_the_smaller_alpha_the_larger_the_skew() -> None:
     dataset = load("community[nodes=1200]")
-    means = [
-        np.mean(
-            [skew(dataset, partition(dataset, f"dirichlet[alpha={alpha},least=1]", 5, s)) for s in range(6)]
-        )
-        for alpha in (0.1, 1.0, 10.0, 1000.0)
-    ]
+
+    def distance(alpha: float, seed: int) -> float:
+        found = describe(dataset, partition(dataset, f"dirichlet[alpha={alpha},least=1]", 5, seed))
+        assert found.label_distance is not None
+        return found.label_distance / 2
+
+    means = [np.mean([distance(alpha, seed) for seed in range(6)]) for alpha in (0.1, 1.0, 10.0, 1000.0)]
     assert means[0] > means[1] > means[2] > means[3]
     assert means[0] > 0.4
     assert means[3] < 0.05

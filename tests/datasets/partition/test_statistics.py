@@ -147,16 +147,6 @@ def test_clients_without_a_label_have_no_distribution_of_labels():
     assert (found.heterogeneity, found.label_distance) == (0, 0)
 
 
-def test_fed_struct_table_3(data_directory):
-    """Edges and homophily of the whole graph, as held by a single client."""
-    for name, edges, homophily in [("cora", 5278, 0.81), ("chameleon", 31371, 0.23)]:
-        dataset = registry.load(name, data_directory=data_directory, download=False)
-        found = describe(dataset, partition(dataset, "metis", 1, 0))
-        assert found.edges_max == edges
-        assert found.edge_homophily == pytest.approx(homophily, abs=0.006)
-        assert (found.intra_share, found.inter_edges, found.label_divergence) == (1.0, 0, None)
-
-
 def test_fed_cog_intra_edges(data_directory):
     """Section 5.1, METIS into 100: 79.62 % of CiteSeer's edges and 54.62 % of Cora's stay inside."""
     for name, share in [("citeseer", 0.7962), ("cora", 0.5462)]:

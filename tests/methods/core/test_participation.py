@@ -10,29 +10,9 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.steps import Attendance, weights_among
 from fedsub.methods.stacked.mixing import weighted_mean
-from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import make_method
 
 NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
-
-
-@pytest.mark.parametrize("adam", [True, False])
-def test_the_masked_optimiser_is_each_clients_own(adam: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    stacked = torch.randn(3, 4, 2, generator=generator).requires_grad_()
-    single = [value.detach().clone().requires_grad_() for value in stacked]
-    moving = torch.ones(3, dtype=torch.bool)
-    ours = MaskedOptimiser([stacked], 0.05, 0.01, lambda: moving, adam)
-    kind = torch.optim.Adam if adam else torch.optim.SGD
-    theirs = [kind([value], lr=0.05, weight_decay=0.01) for value in single]
-    for _ in range(12):
-        moving = torch.rand(3, generator=generator) < 0.6
-        stacked.grad = torch.randn(3, 4, 2, generator=generator)
-        ours.step()
-        for k in moving.nonzero().flatten().tolist():
-            single[k].grad = stacked.grad[k].clone()
-            theirs[k].step()
-    torch.testing.assert_close(stacked.detach(), torch.stack([value.detach() for value in single]))
 
 
 @settings(max_examples=40)

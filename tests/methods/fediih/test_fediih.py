@@ -1,7 +1,6 @@
 """FedIIH's compiled routing and its sums over pairs."""
 
 import dgl
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.fediih import mixing_matrices
 from fedsub.methods.fediih.pairs import pairwise_softplus
-from fedsub.methods.fediih.routing import Routing, _exponential
+from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
 from tests.methods.loops import Clients
@@ -48,12 +47,6 @@ def test_the_compiled_routing_is_torchs_forwards_and_backwards(
         found.append((u, leaf.grad))
     for ours, torchs in zip(*found, strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
-
-
-def test_the_routings_exponential_is_exact_to_rounding():
-    values = np.linspace(-1, 1, 1001, dtype=np.float32)
-    found = np.array([_exponential(value) for value in values])
-    np.testing.assert_allclose(found, np.exp(values.astype(np.float64)), rtol=3e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -14,7 +14,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
 from fedsub.methods.fedstruct.features import hop_weights
-from fedsub.methods.fedstruct.rows import combined_rows, pruned_blocks, pruned_rows
+from fedsub.methods.fedstruct.rows import combined_rows
 from tests.methods.federations import make_method, overlapping_federation, random_graph, small_federation
 from tests.methods.rounding import assert_agree
 
@@ -121,13 +121,3 @@ def test_columns_beyond_one_block_are_built_too() -> None:
     weights = hop_weights("last", 3)
     built = combined_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), weights)
     np.testing.assert_allclose(built, global_rows(adjacency, weights)[::50], atol=1e-6)
-
-
-def test_pruning_nothing_changes_nothing() -> None:
-    adjacency = random_graph(30, 0.1, 2)
-    client, weights = np.arange(30) % 3, hop_weights("all", 4)
-    kept, _ = pruned_rows(adjacency, client, weights, keep=30)
-    np.testing.assert_allclose(kept.toarray(), global_rows(adjacency, weights), atol=1e-6)
-    rows = np.array([4, 0, 29])
-    blocks, _ = pruned_blocks(adjacency, client, rows, weights, keep=10)
-    np.testing.assert_allclose(blocks, global_rows(adjacency, weights)[rows], atol=1e-6)

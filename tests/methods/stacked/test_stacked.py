@@ -17,8 +17,8 @@ from fedsub.methods.stacked import segments as segments_module
 from fedsub.methods.stacked.activation import Dropout, activate
 from fedsub.methods.stacked.features import Features, NormalisedFeatures
 from fedsub.methods.stacked.kernels import NARROW, sparse_product
-from fedsub.methods.stacked.losses import cross_entropy, squared_distance
-from fedsub.methods.stacked.mixing import cosine, gram, mix, weighted_mean
+from fedsub.methods.stacked.losses import cross_entropy
+from fedsub.methods.stacked.mixing import cosine, gram
 from fedsub.methods.stacked.optimiser import Descent, MaskedOptimiser, make_adam
 from fedsub.methods.stacked.parameters import glorot, linear_start
 from fedsub.methods.stacked.propagation import propagate, use_kernel, with_self_loops
@@ -276,14 +276,6 @@ def test_an_evaluated_product_is_used_until_its_weight_changes(make, monkeypatch
         assert features.times(weight).count_nonzero()
 
 
-@pytest.mark.parametrize("received", [(1, 5, 3), (4, 5, 3)])
-def test_squared_distance_is_torchs_own(received):
-    value = torch.randn(4, 5, 3, requires_grad=True)
-    constant = torch.randn(received)
-    expected = (value - constant).square().sum()
-    assert_same_function(squared_distance(value, constant), expected, [value], tolerance=1e-5)
-
-
 @pytest.mark.parametrize("sizes", [[40, 0, 3], [43]])
 def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     generator = torch.Generator().manual_seed(0)
@@ -345,14 +337,6 @@ def test_rounding_makes_no_cosine_above_one() -> None:
     products = torch.tensor([[1.0, 1 + 1e-7], [1 + 1e-7, 1.0]], dtype=torch.float64)
     assert cosine(products).tolist() == [[1, 1], [1, 1]]
     assert cosine(products * torch.tensor([[1.0, -1], [-1, 1]])).tolist() == [[1, -1], [-1, 1]]
-
-
-def test_mixtures_are_sums_over_clients() -> None:
-    parameters, matrix = stacked(4, 0), torch.rand(2, 4, generator=torch.Generator().manual_seed(1))
-    for name, value in mix(matrix, parameters).items():
-        expected = [sum(row[k] * parameters[name][k] for k in range(4)) for row in matrix]
-        torch.testing.assert_close(value, torch.stack([torch.as_tensor(each) for each in expected]))
-        torch.testing.assert_close(weighted_mean(parameters[name], matrix[0]), value[:1])
 
 
 def test_glorots_start_is_torchs() -> None:

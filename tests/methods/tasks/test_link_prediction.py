@@ -13,8 +13,8 @@ from fedsub.datasets.graph import build_dataset
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
-from fedsub.methods.tasks import LinkPrediction, Sampler
-from tests.datasets.test_links import codes, edges_of, links_of, planted, split
+from fedsub.methods.tasks import LinkPrediction
+from tests.datasets.test_links import links_of, planted
 from tests.methods.federations import divided, make_method, small_federation
 
 METHODS = sorted(name for name in registry.names() if "link-prediction" in registry.describe(name).tasks)
@@ -41,22 +41,6 @@ def test_pairs_everywhere_have_one_auc():
     assert report.value[0] == pytest.approx(roc_auc_score(links.test.joined, scores))
     assert report.value[1:].isnan().all()
     assert report.weight.tolist() == [ends.shape[1], 0, 0]
-
-
-def test_fresh_negatives_are_non_edges_of_the_edges_clients() -> None:
-    federation = small_federation(clients=3, nodes=150)
-    links = links_of(federation)
-    sampler = Sampler(links, seed=0)
-    first, second = split(sampler())[1], split(sampler())[1]
-    assert not torch.equal(first, second)
-    assert not codes(federation, first) & edges_of(federation)
-    negatives = [split(sampler())[1] for _ in range(200)]
-    assert all((ends[0] != ends[1]).all() for ends in negatives)
-    drawn = set().union(*(codes(federation, ends) for ends in negatives))
-    for held in (links.validation, links.test):
-        assert not drawn & codes(federation, held.ends)
-    assert torch.equal(federation.client[first[0]], federation.client[first[1]])
-    assert torch.equal(split(sampler())[0], split(links.train)[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
