@@ -69,7 +69,6 @@ class FedAuxOptions(Options):
     options=FedAuxOptions,
     tasks=BOTH_TASKS,
     backbones=("gcn", "graphsage", "mlp", "gat"),
-    # The softmax is over the clients that took part.
 )
 class FedAux(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width).

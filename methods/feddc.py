@@ -118,7 +118,9 @@ class FedDC(CorrectedMethod):
 
     def receive(self, answer: Message) -> None:
         super().receive(answer)
-        for name, gradient in self.gradient.items():
+        for name in self.received:
+            # Zero for a client that has never sent.
+            gradient = self.gradient.get(name, torch.zeros_like(self.parameters[name]))
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
             new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
             self.correction[name] = for_clients(new, old, self.receiving)

@@ -104,15 +104,20 @@ class ServedMethod(FederatedMethod):
 
     def send(self) -> Message:
         """Return FedAvg's message, and call the rule's `after_training`."""
-        if not self.channel.everyone:
-            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
+        self._attend()
         message = super().send()
         self.rule.after_training(message, self.received)
         return message
 
     def aggregate(self, sent: Message) -> Message:
         """The result of the rule's step, name → (1, …)."""
+        self._attend()
         return self.rule.step(sent, self.weights, self.received)
+
+    def _attend(self) -> None:
+        """Tell the rule who takes part, in either half."""
+        if not self.channel.everyone:
+            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
 
 
 class DescendingServer(ServerRule):

@@ -80,6 +80,7 @@ class FedProto(FederatedMethod):
 
     options: FedProtoOptions
     client_state = ("prototypes", "known")
+    server_state = ("answered",)
     task: NodeClassification
     count: Tensor
     """m_kc, (K, C)."""
@@ -89,11 +90,14 @@ class FedProto(FederatedMethod):
     """P_c as last sent, (C, width), zero for a class without one; None before the first exchange."""
     known: Tensor
     """(C,) bool, classes that have a P_c."""
+    answered: Message
+    """The server's last answer; empty before the first."""
 
     def build(self) -> None:
         self.count = self.task.held.float()
         super().build()
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
+        self.answered = {}
 
     def _shares(self, count: Tensor) -> Tensor:
         """(K, C), client k's weight in P_c, from the sent `count`, m_kc."""
@@ -139,9 +143,11 @@ class FedProto(FederatedMethod):
         """P_c of the classes that any client has held so far."""
         own, count = sent["prototypes"][:, :, :-1], sent["prototypes"][:, :, -1]
         found, held = (self._shares(count).unsqueeze(2) * own).sum(dim=0), (count > 0).any(dim=0)
-        if self.prototypes is not None:
-            found = torch.where(held.unsqueeze(1), found, self.prototypes)
-        return {"prototypes": found.unsqueeze(0), "kept.prototypes": (self.known | held).unsqueeze(0)}
+        if self.answered:
+            found = torch.where(held.unsqueeze(1), found, self.answered["prototypes"][0])
+            held = held | self.answered["kept.prototypes"][0]
+        self.answered = {"prototypes": found.unsqueeze(0), "kept.prototypes": held.unsqueeze(0)}
+        return dict(self.answered)
 
     def receive(self, answer: Message) -> None:
         self.prototypes, self.known = answer["prototypes"][0], answer["kept.prototypes"][0]

@@ -132,7 +132,7 @@ class FedSpray(FederatedMethod):
         "class_proxies",
         "shares_sent",
     )
-    server_state = ("class_shares",)
+    server_state = ("class_shares", "aligned")
 
     task: NodeClassification
     train_segments: Segments
@@ -150,7 +150,9 @@ class FedSpray(FederatedMethod):
     node_proxies: Tensor
     """(t, d_s), s_i of the training nodes."""
     class_proxies: Tensor
-    """(C, d_s), s_c."""
+    """(C, d_s), s_c as the clients know it."""
+    aligned: Tensor
+    """(C, d_s), s_c as the server knows it."""
     proxy_optimiser: torch.optim.Optimizer | None = None
     """None if all proxies stay at zero."""
 
@@ -204,7 +206,7 @@ class FedSpray(FederatedMethod):
         nodes = torch.full((len(self.task.train), width), 0.1 * scale, device=self.device)
         self.node_proxies = nodes.requires_grad_(self.options.proxies)
         ramp = torch.arange(classes, device=self.device, dtype=torch.float32).unsqueeze(1)
-        self.class_proxies = (0.01 * scale * ramp).repeat(1, width)
+        self.class_proxies = self.aligned = (0.01 * scale * ramp).repeat(1, width)
         rate, client = self.options.proxy_learning_rate, self.train_segments.client
         if self.options.proxies and self.channel.everyone:
             self.proxy_optimiser = make_adam([self.node_proxies], rate, 0.0)
@@ -301,7 +303,8 @@ class FedSpray(FederatedMethod):
         answer = {name: weighted_mean(sent[name], self.weights) for name in self.encoder}
         if self.options.proxies:
             shares = self.class_shares * self.present.unsqueeze(1)
-            answer["proxies"] = align(sent["proxies"], shares, self.class_proxies).unsqueeze(0)
+            self.aligned = align(sent["proxies"], shares, self.aligned)
+            answer["proxies"] = self.aligned.unsqueeze(0)
         return answer
 
     def receive(self, answer: Message) -> None:

@@ -68,14 +68,7 @@ class GCFLPlusOptions(SplitOptions):
     """Number of gradient norms that are compared, at least 2; the paper takes 5 to 10."""
 
 
-@register(
-    "gcfl",
-    title="GCFL",
-    paper="Xie et al. 2021",
-    options=GCFLOptions,
-    tasks=BOTH_TASKS,
-    # A cluster's model stays the same if none of its clients took part.
-)
+@register("gcfl", title="GCFL", paper="Xie et al. 2021", options=GCFLOptions, tasks=BOTH_TASKS)
 class GCFL(FederatedMethod):
     """FedAvg until the first split; then the server has one model for each cluster."""
 
@@ -161,13 +154,7 @@ class GCFL(FederatedMethod):
         self.extras["splits"] = float(self.clusters.max())
 
 
-@register(
-    "gcfl+",
-    title="GCFL+",
-    paper="Xie et al. 2021",
-    options=GCFLPlusOptions,
-    tasks=BOTH_TASKS,
-)
+@register("gcfl+", title="GCFL+", paper="Xie et al. 2021", options=GCFLPlusOptions, tasks=BOTH_TASKS)
 class GCFLPlus(GCFL):
     """GCFL that compares clients by the sequences of their gradient norms."""
 

@@ -141,7 +141,9 @@ class Moon(FedAvg):
         return super().send()
 
     def receive(self, answer: Message) -> None:
-        """Do as FedAvg, then compute h_glob."""
+        """Do as FedAvg, then compute h_glob; and h_prev of a client that has never sent."""
+        if self.previous is None:
+            self.previous = self.embed(None)
         super().receive(answer)
         self.received_hidden = self.embed(None)
 

@@ -68,14 +68,15 @@ class CellCheckpoint:
         """`results` is absolute, since a worker may start elsewhere. `every`, above 0: seconds between two
         checkpoints."""
         self._path, self._every = path_of(results, cell.key), every
-        self._cell, self._federation = cell, federation
+        # Code is read now, as files may be edited while the cell runs.
+        self._at_start, self._federation = stamp(cell), federation
         self._due = time.monotonic() + every
         self._is_tried = self._has_warned = False
 
     @cached_property
     def _stamp(self) -> dict[str, Any]:
-        # Reading all data takes time, which most cells end too early to spend.
-        return {**stamp(self._cell), "graph": digests.of_federation(self._federation)}
+        # Hashing all data takes time; most cells end before their first checkpoint.
+        return {**self._at_start, "graph": digests.of_federation(self._federation)}
 
     def restore(self, state: State) -> None:
         """See `methods.core.state.Checkpoint`; a second call does nothing."""

@@ -110,10 +110,10 @@ def _seen(value: Any, above: tuple[Any, ...]) -> str:
         return _seen([*value.items()], above)
     if isinstance(value, partial):
         return _seen([value.func, value.args, value.keywords], above)
-    if hasattr(value, "dtype") and hasattr(value, "numpy"):
-        value = value.detach().cpu().numpy()
-    if hasattr(value, "dtype") and hasattr(value, "tobytes") and not value.dtype.hasobject:
-        return of_arrays([value])
+    if _is_array(value):
+        value = value.detach().cpu().numpy() if hasattr(value, "numpy") else value
+        if not value.dtype.hasobject:
+            return of_arrays([value])
     if getattr(value, "__module__", "") == "builtins":
         return str(value.__qualname__)
     value = inspect.unwrap(value) if callable(value) else value
@@ -175,9 +175,15 @@ def _referred(found: Any) -> Iterator[Any]:
         # Unlike `getclosurevars`, also what inner functions and comprehensions use.
         for name in sorted(_names(function.__code__) & function.__globals__.keys()):
             value = function.__globals__[name]
-            is_data = isinstance(value, (*_PLAIN, list, tuple, dict)) or hasattr(value, "dtype")
+            is_data = isinstance(value, (*_PLAIN, list, tuple, dict)) or _is_array(value)
             if is_data or _is_from(value, found):
                 yield [name, value]
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is an array or a number of numpy, or a tensor of torch; neither is imported here."""
+    named = hasattr(value, "numpy") or hasattr(value, "tobytes")
+    return named and hasattr(value, "__array__") and not isinstance(value, type)
 
 
 def _is_from(value: Any, found: Any) -> bool:

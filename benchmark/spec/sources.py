@@ -2,7 +2,7 @@
 
 For each file of a method, `methods/sources.json` lists a digest of its text, which is quick to compare, and
 one of its code, which comments and docstrings do not change. Run `make sources` to update it after raising a
-method's `version`, or after `python -m benchmark verify --method …` found no difference.
+method's `version`, or after `python -m benchmark verify 20 --method …` found no difference.
 """
 
 from __future__ import annotations

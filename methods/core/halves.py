@@ -17,7 +17,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.channel import KEPT, Message
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.state import State, seed_draws
 from fedsub.methods.core.steps import backward, begin_round
@@ -90,8 +90,8 @@ class ServerHalf:
         Raises UserError if no client was heard, and for a lost message if the method needs every client.
         """
         method = self.method
-        first = next((each for each in messages if each is not None), None)
-        if first is None:
+        heard = [each for each in messages if each is not None]
+        if not heard:
             raise UserError(f"no client answered in round {number}: read the clients' logs")
         for client, each in enumerate(messages):
             if each is None:
@@ -102,9 +102,13 @@ class ServerHalf:
                     )
                 method.attendance.epochs[number - 1, client] = 0
         begin_round(method, number)
-        zeros = {name: torch.zeros_like(value) for name, value in first.items()}
+        forms = {name: value for each in heard for name, value in each.items()}
+        zeros = {name: torch.zeros_like(value) for name, value in forms.items()}
+        # A client that sends every entry of a parameter may leave out its mask.
+        whole = {name: torch.ones_like(value) for name, value in forms.items() if name.startswith(KEPT)}
         sent = {
-            name: torch.cat([(zeros if each is None else each)[name] for each in messages]) for name in first
+            name: torch.cat([(zeros if each is None else {**whole, **each})[name] for each in messages])
+            for name in forms
         }
         with torch.no_grad():
             arrived = method.channel.arrive(sent, method.received, method.channel.sending)

@@ -82,7 +82,7 @@ class FedPub(FederatedMethod):
         self.channel.refuse(self.options.masks)
         self.pruning = Pruning(self.options.lambda1)
         self.exchanges, self.heard = [], {}
-        self.answered = dict(self.received)
+        self.answered = dict(self.received) if self.options.similarity == "gradient" else {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
         # All masks are one at the start.
         self.counts = torch.full_like(self.epochs, self.size)
@@ -148,7 +148,9 @@ class FedPub(FederatedMethod):
         contains an entry if the client keeps it and any client sent it."""
         models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
         self.similarity = self.compare(sent, models, kept)
-        kept = self._heard(kept, True)
+        # Absent clients' masks count, also if all others send every entry.
+        unmasked = {n: torch.ones_like(mask) for n, mask in self.heard.items() if n != "embedding"}
+        kept = self._heard(unmasked | kept, True)
         if self.similarity is None and not kept:
             return super().aggregate(models)
         matrix = self.weights.unsqueeze(0)
@@ -198,7 +200,7 @@ class FedPub(FederatedMethod):
         if kind == "gradient":
             models = {name: value - self.answered[name] for name, value in models.items()}
             known = unprefixed("kept", self.answered)
-            kept = {name: mask & known[name] if name in known else mask for name, mask in kept.items()}
+            kept = known | {name: mask & known.get(name, mask) for name, mask in kept.items()}
         if kind != "function":
             return cosine(gram(torch.where(kept[n], v, 0) if n in kept else v for n, v in models.items()))
         return cosine(gram(self._heard({"embedding": sent["embedding"]}, False).values()))

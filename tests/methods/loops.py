@@ -8,7 +8,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import make_method, small_federation
@@ -32,8 +32,6 @@ class Clients:
         self.federation = federation or small_federation(clients)
         self.architecture = Architecture(backbone, WIDTHS, dropout=dropout)
         self.schedule = schedule
-        self.backbone = backbone
-        self.parts: list[Part] = client_parts(self.federation)
 
     def create(self, name: str, options: dict[str, Any] | None = None) -> Any:
         return make_method(name, options, self.federation, self.architecture, self.schedule, seed=2)
@@ -48,21 +46,6 @@ class Clients:
         method.build()
         first = {key: value[0].detach().clone() for key, value in method.parameters.items()}
         return first, method.weights
-
-    def loss(self, part: Part, model: Parameters) -> Tensor:
-        """Mean cross-entropy of the client's training nodes, ()."""
-        logits = forward(part, model, self.backbone)
-        return functional.cross_entropy(logits[part["train"]], part["labels"][part["train"]])
-
-    def slope(self, method: FederatedMethod) -> float:
-        """Return ‖Σ_k p_k g_k‖; g_k is the gradient of client k's loss and weight decay at its parameters."""
-        gradients = []
-        for k, part in enumerate(self.parts):
-            model = leaves({name: value[k] for name, value in method.parameters.items()})
-            found = torch.autograd.grad(self.loss(part, model), list(model.values()))
-            decay = self.schedule.weight_decay
-            gradients.append({n: g + decay * model[n].detach() for n, g in zip(model, found, strict=True)})
-        return float(torch.cat([v.flatten() for v in mean(gradients, method.weights).values()]).norm())
 
 
 def leaves(start: Parameters) -> Parameters:

@@ -1,6 +1,5 @@
 """The series compared with the kernel computed node by node, its gradients and its two limits."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,21 +36,6 @@ def test_it_is_the_kernel_written_out(sizes: list[int], spread: float, offset: f
     found = gaussian_means(h, places, Segments(torch.tensor(sizes)))
     expected = map(kernel_means, h.split(sizes), places.split(sizes))
     torch.testing.assert_close(found, torch.cat([*expected]), atol=1e-10, rtol=1e-9)
-
-
-@pytest.mark.parametrize("sizes", [[5, 3], [200, 150]])
-def test_gradients_are_those_of_the_kernel_written_out(sizes: list[int]) -> None:
-    gradients = []
-    for way in ("series", "kernel"):
-        h, places = (tensor.requires_grad_() for tensor in drawn(sizes, 8.0))
-        if way == "series":
-            found = gaussian_means(h, places, Segments(torch.tensor(sizes)))
-        else:
-            found = torch.cat([*map(kernel_means, h.split(sizes), places.split(sizes))])
-        gradients.append(torch.autograd.grad(found.sin().sum(), (h, places)))
-    for series, kernel in zip(*gradients, strict=True):
-        assert kernel.any()
-        torch.testing.assert_close(series, kernel, atol=1e-10, rtol=1e-8)
 
 
 def test_a_lone_row_keeps_its_own_among_thousands() -> None:

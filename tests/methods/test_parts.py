@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import pytest
 import torch
 
 from fedsub.methods.core.base import Schedule
@@ -38,25 +37,6 @@ def test_gamlp_starts_as_its_authors():
     bound = math.sqrt(12 / (12 + 8))
     assert bound > float(start["layers.0.weight"].abs().max()) > 0.9 * bound
     assert not start["layers.0.bias"].any()
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [("feddc", {"alpha": 0.1}), ("feddyn", {"alpha": 0.1}), ("scaffold", {})]
-)
-def test_many_local_steps_end_at_the_global_optimum(name: str, options: dict[str, float]) -> None:
-    """Strongly convex: the weighted gradient of the regularised losses vanishes only at the optimum."""
-    schedule = Schedule(
-        rounds=16,
-        local_epochs=8,
-        learning_rate=0.5,
-        weight_decay=0.02,
-        optimiser="sgd",
-        evaluate="received",
-        evaluate_every=16,
-    )
-    clients = Clients(schedule, "sgc")
-    corrected, plain = clients.run(name, **options)[0], clients.run("fedavg")[0]
-    assert clients.slope(corrected) < 0.2 * clients.slope(plain)
 
 
 def test_feddyns_client_remembers_what_it_trained_and_not_what_it_sent() -> None:

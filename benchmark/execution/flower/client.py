@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedsub.benchmark.execution.flower.app import cell_of, scores_received
-from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, size_of, unpack
+from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.benchmark.execution.setting import setting_of
 from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
@@ -86,7 +86,7 @@ class _Turn:
             torch.save({**self.kept, int(self.asked["round"]): now}, stream)
         method = self.client.method
         content = pack(message, method.received, bits=method.schedule.quantise)
-        content["told"].update(loss=float(loss), scores=self.evaluation, bytes=size_of(content))
+        content["told"].update(loss=float(loss), scores=self.evaluation)
         return Message(content, reply_to=self.message)
 
     def evaluate(self) -> Message:

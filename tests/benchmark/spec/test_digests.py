@@ -65,25 +65,25 @@ def test_only_code_counts(tmp_path: Path, old: str, new: str, counts: bool) -> N
 
 NOTEBOOK = """
 from types import SimpleNamespace
+import numpy as np
 STEPS = [1, 2]
+TABLE = np.arange(9)
 SHIFT = 0.25
-
 class Extra:
     share: float = 0.5
-
 class Base:
     def start(self):
         return 7
-
 class Mine(Base):
     info = SimpleNamespace(options=Extra)
-
     def average(self):
-        return [STEPS[each] + SHIFT for each in range(2)]
+        return [STEPS[each] + SHIFT + np.sum(TABLE) for each in range(2)]
 """
 
 
-@pytest.mark.parametrize(("old", "new"), [("2]", "3]"), ("0.25", "0.75"), ("0.5", "0.1"), ("7", "8")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("2]", "3]"), ("0.25", "0.75"), ("0.5", "0.1"), ("7", "8"), ("9)", "8)")]
+)
 def test_in_a_notebook_bases_options_and_variables_count(old: str, new: str) -> None:
     found, module = [], ModuleType("some")
     for source in (NOTEBOOK, NOTEBOOK, NOTEBOOK.replace(old, new)):
@@ -156,7 +156,7 @@ def test_without_source_or_plain_values_it_is_refused() -> None:
 def test_the_list_holds_the_methods_as_they_are() -> None:
     assert not sources.edited(), (
         "records of these methods no longer answer: raise its version where figures move, or see "
-        "`python -m benchmark verify --method …` find no difference; then `make sources`"
+        "`python -m benchmark verify 20 --method …` find no difference; then `make sources`"
     )
 
 

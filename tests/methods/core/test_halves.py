@@ -48,6 +48,36 @@ def test_a_lost_message_is_refused_by_a_method_that_needs_all(
         server.answer(1, [sent, None, sent])
 
 
+@pytest.mark.parametrize("place", range(CLIENTS))
+def test_a_client_that_masks_nothing_may_leave_out_the_mask(place: int) -> None:
+    fedpub = subject.Subject.of("fedpub", {"similarity": "none"})
+    server = rounds.halves(fedpub, fedpub.setting(Schedule(rounds=3), CLIENTS))[1]
+    whole = {name: torch.ones_like(value[:1]) for name, value in server.method.received.items()}
+    name, none = "layers.0.weight", torch.zeros_like(whole["layers.0.weight"])
+    sent = [whole] * CLIENTS
+    sent[place] = whole | {name: none, f"kept.{name}": none.bool()}
+    for client, answer in enumerate(server.answer(1, sent)):
+        assert answer[f"kept.{name}"].all() == (client != place)
+        assert_agree(answer[name], torch.ones_like(answer[name]))
+
+
+@pytest.mark.parametrize(("name", "part"), [("fedproto", "prototypes"), ("fedspray", "proxies")])
+def test_a_class_that_no_heard_client_holds_stays_as_it_was(name: str, part: str) -> None:
+    tested = subject.Subject.of(name, {})
+    clients, server = rounds.halves(tested, tested.setting(Schedule(rounds=3), CLIENTS))
+    sent = []
+    for number, client in enumerate(clients):
+        client.train(1, 1)
+        sent.append(dict(client.send()))
+        for held in ("prototypes", "kept.prototypes", "shares") if number != 1 else ():
+            if held in sent[-1]:
+                sent[-1][held].flatten(end_dim=-2 if held == "prototypes" else -1)[0] = 0
+    first = server.answer(1, sent)[0]
+    later = server.answer(2, [sent[0], None, sent[2]])[0]
+    assert torch.equal(later[part][0, 0], first[part][0, 0])
+    assert later[part][0, 0].any()
+
+
 def test_nobody_heard_is_refused(server: ServerHalf) -> None:
     with pytest.raises(UserError, match="no client answered in round 1"):
         server.answer(1, [None] * CLIENTS)

@@ -29,6 +29,7 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.halves import ClientHalf
 from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
 from tests.benchmark.fakes import make_cell, write_method
@@ -218,23 +219,51 @@ def test_a_method_that_sends_something_else_is_refused(sent: tuple[str, str], tm
 
 
 @pytest.mark.parametrize(
-    ("name", "sent"),
-    [("fedavg", "all"), *((name, "") for name in ("scaffold", "feddc", "fedgta", "fedpub", "fedspray"))],
+    ("name", "sent", "number"),
+    [
+        ("fedavg", "all", 2),
+        *((name, "", 2) for name in ("scaffold", "feddc", "feddyn", "fedgta", "fedproto")),
+        *((name, "", 2) for name in ("fedpub", "fedspray")),
+        *((name, "", 1) for name in ("feddc", "moon")),
+    ],
 )
 def test_a_client_that_is_killed_is_absent_and_comes_back(
-    name: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, sent: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node dies after training, before its message arrives, and returns as another node with its file."""
     cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
-    found, methods, loop = federated(cell, tmp_path / "app", lost={2: killed})
+    found, methods, loop = federated(cell, tmp_path / "app", lost={number: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
     whole = Attendance.draw(cell.schedule, CLIENTS, cell.seed)
-    whole.epochs[1, killed] = 0
+    whole.epochs[number - 1, killed] = 0
     monkeypatch.setattr(Attendance, "draw", lambda *arguments: whole)
     expected, method = stacked(cell, make_clients(cell)[2])
     assert_same_parameters(methods, method)
     assert found.bytes["up"] == expected.bytes["up"]
-    assert found.curve["test"] == pytest.approx(expected.curve["test"], abs=1e-6)
+    # Nothing tells the scores of a client that has never been heard.
+    heard = slice(number == 1, None)
+    assert found.curve["test"][heard] == pytest.approx(expected.curve["test"][heard], abs=1e-6)
+
+
+@pytest.mark.parametrize("spoil", [torch.full_like, lambda value, fill: value[:, :1]])
+def test_a_message_that_makes_no_sense_makes_its_client_absent(
+    spoil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ClientHalf.send
+
+    def send(half: ClientHalf) -> dict[str, Any]:
+        message = dict(whole(half))
+        if half.method.round_number == 2 and half.method.federation.nodes == least:
+            name = next(iter(half.method.received))
+            message[name] = spoil(message[name], float("nan"))
+        return message
+
+    cell = cell_of("fedavg", participation=1 - 1e-9)
+    least = int(make_clients(cell)[2].sizes.min())
+    monkeypatch.setattr(ClientHalf, "send", send)
+    found, methods, _ = federated(cell, tmp_path / "app")
+    assert np.isfinite(found.curve["loss"]).all()
+    assert all(value.isfinite().all() for value in methods[0].parameters.values())
 
 
 def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
