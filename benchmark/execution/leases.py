@@ -35,6 +35,8 @@ LIFETIME = 120.0
 """Seconds without a touch after which a lease expires."""
 HEARTBEAT = 15.0
 """Seconds between touches."""
+SUBMITTER = "submitter"
+"""Name in a job's lease of the holder from which the job took it over."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NUMBERS = Path("/proc/self/ns/pid")
 
@@ -65,17 +67,20 @@ class Leases:
     def claim(self, work: str, of: Mapping[str, Any] | None = None) -> bool:
         """Take the lease on `work`, a valid file name; False if another process holds it.
 
-        A lease held by `of`, a `holder()`, is taken over. Raises StoreError if the folder cannot be written.
+        A lease is taken over from `of`, a `holder()`, and from a job that took it over from there: a job that
+        is submitted again follows one that was lost. Raises StoreError if the folder cannot be written.
         """
         path = self._path(work)
         with explained_to_user("write", path), locked(self._lock):
-            if path.exists() and _read(path) != of and not self._has_run_out(path):
+            found = _read(path)
+            follows = of is not None and of in (found, found.get(SUBMITTER))
+            if path.exists() and not follows and not self._has_run_out(path):
                 return False
             if path.is_symlink():
                 path.unlink()
             try:
                 with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
-                    file.write(json.dumps(holder()))
+                    file.write(json.dumps(holder() if of is None else {**holder(), SUBMITTER: of}))
             except OSError:
                 # On a full disk it stays empty, and would hold the work until it expires.
                 path.unlink(missing_ok=True)
@@ -91,7 +96,7 @@ class Leases:
         with suppress(OSError), locked(self._lock):
             path = self._path(work)
             # If this process slept too long, another one may have taken the lease over.
-            if _read(path) == holder():
+            if _read(path).items() >= holder().items():
                 path.unlink()
 
     def _path(self, work: str) -> Path:

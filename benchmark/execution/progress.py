@@ -37,7 +37,7 @@ class GridProgress:
 
     def __init__(self, expected: Mapping[str, float], console: Console) -> None:
         """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far."""
-        self._expected = expected
+        self._expected = dict(expected)
         self._done, self._spent = 0, 0.0
         """Number and weight of the finished cells."""
         self._running: dict[str, float] = {}
@@ -75,14 +75,18 @@ class GridProgress:
         self._show()
 
     def _show(self) -> None:
-        spent = self._spent + sum(self._running.values())
-        self._bar.update(self._task, completed=spent, done=self._done)
+        spent, whole = self._spent + sum(self._running.values()), sum(self._expected.values())
+        self._bar.update(self._task, completed=spent, done=self._done, total=whole)
 
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
         self._running.pop(record.key, None)
-        self._spent += self._expected[record.key]
+        if record.status == OK:
+            self._spent += self._expected[record.key]
+        else:
+            # Its time tells nothing of the others'.
+            self._expected[record.key] = 0.0
         self._show()
         elapsed, weight_left = time.monotonic() - self._started, sum(self._expected.values()) - self._spent
         left = elapsed / max(self._spent, 1e-9) * max(weight_left, 0.0)

@@ -73,7 +73,7 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
-        _warm_up()
+        _warm_up(cell.device)
         try:
             with user_objects(user_objects_of(cell)):
                 return _run(cell, **hooks)
@@ -82,11 +82,15 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
 
 
 @cache
-def _warm_up() -> None:
-    """Trigger torch's late imports and kernel compilation once per process, before any cell is timed."""
+def _warm_up(device: str) -> None:
+    """Trigger torch's late imports, kernel compilation and the device's start once per process, before any
+    cell is timed."""
     keep_freed_memory()
+    if device != "cpu":
+        torch.cuda.init()
     few = {"protocol": "", "clients": 2, "method": FEDAVG, "seed": 0, "hidden": [64, 64], "rounds": 2}
-    tiny = Cell.from_dict({**few, "dataset": "community[nodes=60,communities=6]", "partition": "metis"})
+    graph = {"dataset": "community[nodes=60,communities=6]", "partition": "metis", "device": device}
+    tiny = Cell.from_dict({**few, **graph})
     _run(tiny)
 
 
@@ -118,12 +122,13 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     if outcome is None:
         outcome = train(method, on_round if callbacks else None, checkpoint)
     extras: dict[str, Any] = {}
-    if "save" in hooks and (missing := hooks["save"](cell.key, method)):
-        extras["not_saved"] = missing
+    memory = peak_memory_mb()
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
+    if "save" in hooks and (missing := hooks["save"](cell.key, method)):
+        extras["not_saved"] = missing
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
-    return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), extras)
+    return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), memory, extras)
 
 
 def record_of(
@@ -134,9 +139,11 @@ def record_of(
     statistics: Mapping[str, Any],
     setup: float,
     share: float | None,
+    memory: float,
     extras: Mapping[str, Any],
 ) -> Record:
-    """Make the record of a run; `setup`: seconds before the outcome's own, `share`: `Result.core_share`."""
+    """Make the record of a run; `setup`: seconds before the outcome's own, `share`: `Result.core_share`,
+    `memory`: `Result.peak_memory_mb`."""
     chosen, own = dict(cell.options), dict(outcome.extras)
     options = registry.make_options(cell.method, chosen)
     by_round = own.pop("by_round", {})
@@ -148,7 +155,7 @@ def record_of(
         # Only over `seconds`: callbacks, checkpoints and saved files may wait for other things.
         core_share=share,
         selected_round=outcome.selected_round,
-        peak_memory_mb=peak_memory_mb(),
+        peak_memory_mb=memory,
         bytes=dict(outcome.bytes),
         default_options={name: each for name, each in asdict(options).items() if name not in chosen},
         note=dataset.note,

@@ -199,7 +199,7 @@ def _unlike(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tup
             # since the record was made are not compared.
             for key in stored[name]:
                 was, now = stored[name].get(key), again[name].get(key)
-                if was != now and not {"seconds", "memory"} & set(key.split("_")):
+                if was != now and key != "not_saved" and not {"seconds", "memory"} & set(key.split("_")):
                     yield f"{name} {key}", was, now
         elif stored[name] != again[name]:
             yield name, stored[name], again[name]

@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess
 from fedsub.benchmark.execution.callbacks.base import Round
 from fedsub.benchmark.execution.engines.base import KILLED, MakeFailure, RunCell, lacked_memory
 from fedsub.benchmark.machine import thread_variables
-from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.record import FAILED, Record
 from fedsub.benchmark.spec.cell import Cell
 
 _LONGEST_WAIT = 86400.0
@@ -90,6 +90,10 @@ class ProcessPool:
                         worker.stop()
                         team.remove(worker)
                     if isinstance(answer, Record):
+                        # After an error of CUDA every later call of its process may fail.
+                        if answer.status == FAILED and cell.device != "cpu" and worker in team:
+                            worker.stop()
+                            team.remove(worker)
                         if self.retries and lacked_memory(answer) and cell.key not in tried_again:
                             lost.append(cell)
                         else:

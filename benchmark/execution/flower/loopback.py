@@ -26,6 +26,7 @@ import psutil
 
 from fedsub.benchmark.execution.flower.create import PATIENCE, create
 from fedsub.benchmark.execution.runner import make_clients, record_of
+from fedsub.benchmark.machine import peak_memory_mb
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
@@ -58,7 +59,8 @@ def federated(cell: Cell) -> Record:
         setup = time.perf_counter() - started
         check_unchanged(cell)
         outcome = Outcome(**run(cell, federation))
-        return record_of(cell, outcome, dataset, partition, statistics, setup, None, {"engine": "flower"})
+        memory, extras = peak_memory_mb(), {"engine": "flower"}
+        return record_of(cell, outcome, dataset, partition, statistics, setup, None, memory, extras)
 
 
 def run(cell: Cell, federation: Federation) -> dict[str, Any]:

@@ -191,6 +191,9 @@ def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_p
         claimed.append(python(claim))
         return quick_run(cell)
 
+    # As of a first job that was lost on another node.
+    lost = {**holder, "machine": "gone", "submitter": holder}
+    (tmp_path / "leases" / f"{cell.key}.lease").write_text(json.dumps(lost))
     record = Leased(work, tmp_path, holder)(cell)
     assert claimed == ["False"]
     assert [found.key for found in [*Records(tmp_path).every()]] == [record.key]
