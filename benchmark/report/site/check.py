@@ -9,7 +9,7 @@ from typing import Any
 from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import unit_of, with_spread
-from fedsub.benchmark.analysis.published import PLACE
+from fedsub.benchmark.analysis.published import PLACE, Figure
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.records.store import graph_of
@@ -73,9 +73,18 @@ def score_name(entry: Entry) -> str:
     return heading_of(entry.metric or str(entry.figure.place[7]))
 
 
+def printed(figure: Figure) -> str:
+    """Return a printed mean in its paper's unit and with its decimals, at least two."""
+    value = round(figure.mean / figure.scale, 6)
+    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
+
+
 def answer_words(entry: Entry) -> str:
     """Return the printed value, ours and that of the authors' code in words, without the verdict."""
-    said = [f"Printed {with_spread(entry.figure.mean, entry.figure.std)}"]
+    figure = entry.figure
+    said = [f"Printed {with_spread(figure.mean, figure.std)}"]
+    if figure.scale != 1:
+        said[0] += f" (in print {printed(figure)})"
     if entry.row is not None:
         score = entry.row.scores[entry.metric]
         said.append(f"here {with_spread(score.mean, score.std)} ({_count(len(score.by_seed), 'seed')})")
@@ -98,7 +107,7 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
         column = (dataset, scheme_title(partition), clients)
         grid["columns"].setdefault(column, None)
         row = grid["rows"].setdefault((method, backbone), {})
-        row.setdefault(column, []).append((f"{entry.figure.mean:.2f}", entry.answer[0], address))
+        row.setdefault(column, []).append((printed(entry.figure), entry.answer[0], address))
     return [
         {"score": score, "columns": [*grid["columns"]], "rows": grid["rows"].items()}
         for score, grid in found.items()
@@ -165,6 +174,6 @@ def search_lines(facts: Facts) -> list[list[Any]]:
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
         about = ", ".join(filter(None, (source(entry), score_name(entry), backbone)))
         usual = int(entry.metric == "accuracy" and entry.row is not None)
-        where = [method, dataset, partition, clients, f"{entry.figure.mean:.2f}"]
+        where = [method, dataset, partition, clients, printed(entry.figure)]
         found.append([address, figure_title(entry), about, *where, entry.answer[0], usual])
     return found

@@ -45,7 +45,6 @@ async function show() {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.view.split(" ").includes(kind)) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
-  if (address === "main") return main.focus();
   home.hidden = address !== "";
   let title = "", html = "";
   if (kind === "find") [title, html] = await found(state.get("q") ?? "");
@@ -69,6 +68,8 @@ async function show() {
   shown = address;
 }
 addEventListener("hashchange", show);
+// The address of a view is not to become that of the link.
+document.querySelector(".skip").onclick = (event) => { event.preventDefault(); main.focus(); };
 
 // ---- what a view can do: choose, keep to a budget, sort, copy
 function prepare(part, state) {
@@ -106,13 +107,14 @@ function prepare(part, state) {
   }
 }
 function keepTo(part, budget) {
-  let left = 0, best = null;
+  let left = 0, ranked = 0, best = null;
   const first = [];
   for (const row of part.querySelectorAll("tr[data-ranks]")) {
     const ranks = JSON.parse(row.dataset.ranks), aside = row.classList.contains("aside");
     row.hidden = budget !== "any" && !(budget in ranks);
     left += !row.hidden;
     if (aside || row.hidden) continue;
+    ranked += 1;
     const cell = row.querySelector(".rank");
     cell.textContent = ranks[budget];
     cell.dataset.v = parseInt(ranks[budget], 10);
@@ -120,7 +122,8 @@ function keepTo(part, budget) {
     if (!(best && Number(best.cells[2].dataset.v) >= Number(row.cells[2].dataset.v))) best = row;
   }
   const about = (row) => `${row.querySelector("th a").textContent} (${row.cells[2].textContent})`;
-  part.querySelector(".tied").textContent = !best ? "No method within this budget keeps privacy." : first.length === 1
+  part.querySelector(".tied").textContent = !best ? "No method within this budget has a rank." : ranked === 1
+    ? `Only ${about(best)} has a rank within this budget: nothing is compared.` : first.length === 1
     ? `No method is surely above ${about(first[0])}; every other method has one surely above it.`
     : `${first.length} methods are tied for the first rank: none is surely better than another. Best mean: ${about(best)}.`;
   say(`${left} methods`);
@@ -129,7 +132,9 @@ function sort(table, column, down) {
   const value = (row) => {
     const cell = row.cells[column], given = cell.dataset.v;
     if (given === "") return null;
-    const text = given ?? cell.textContent.trim(), number = parseFloat(text.replace(/[,×]/g, "").replace("−", "-"));
+    const text = given ?? cell.textContent.trim();
+    if (text === "–") return null;
+    const number = parseFloat(text.replace(/[,×]/g, "").replace("−", "-"));
     return Number.isNaN(number) || column === 0 ? text.toLowerCase() : number;
   };
   const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
