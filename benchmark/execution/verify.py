@@ -43,7 +43,8 @@ place of 35.7 (run again at 9615957, of 7693513). Chosen after this was seen."""
 SMALL = 1000
 """Number of all clients' nodes below which every score may move by FEW_TOLERANCE: four of some 350 test nodes
 are a point. Scores of the last round of FedAdagrad and AdaFGL on Chameleon-filtered (890 nodes, Louvain
-clients, seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). Chosen after these were seen."""
+clients, seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). With another round too the allowances add
+up: FedIIH's there, seed 3, moved by 6.2 (at ada9573b as at cc1dd32f). Chosen after these were seen."""
 LAST = "_last"
 """Suffix of scores of the last round, which may move by FEW_TOLERANCE: no validation has chosen it, and
 rounding grows until then. FedLap+ on Squirrel-filtered, METIS, ten clients, seed 0: losses are equal for 11
@@ -160,9 +161,9 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
 
     Figures must agree to the digit if processor, versions and the code of graphs and methods are the same.
     Otherwise sums may be ordered and rounded differently, which training amplifies. Then scores, except
-    OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, those of the LAST round, and all scores on
-    SMALL graphs or if another round is selected, must agree within FEW_TOLERANCE; FEW_NODES in such a case
-    within twice that. The loss of the first rounds must agree within START_TOLERANCE if SET_UP is unchanged.
+    OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, those of the LAST round or on SMALL graphs,
+    and all scores if another round is selected, must agree within FEW_TOLERANCE, where two of these three
+    hold within twice that. The loss of the first rounds must agree within START_TOLERANCE if SET_UP is unchanged.
     Code that changes results for another reason must raise its version, and its earlier records are not
     drawn.
     """
@@ -212,8 +213,8 @@ def _unlike_scores(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
         now = again["metrics"].get(name)
         if name.endswith(OF_ONE_CLIENT) and None not in (was, now):
             continue
-        loose = moved or small or name.endswith(LAST)
-        tolerance = FEW_TOLERANCE * (loose + (name in FEW_NODES)) or SCORE_TOLERANCE
+        loose = min(2, moved + (small or name.endswith(LAST)) + (name in FEW_NODES))
+        tolerance = FEW_TOLERANCE * loose or SCORE_TOLERANCE
         if was != now and (None in (was, now) or abs(was - now) > tolerance):
             yield f"metrics {name}", was, now
     starts = [(record["curve"].get("round"), record["curve"].get("loss")) for record in (stored, again)]
