@@ -163,9 +163,9 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
     Otherwise sums may be ordered and rounded differently, which training amplifies. Then scores, except
     OF_ONE_CLIENT, must agree within SCORE_TOLERANCE. FEW_NODES, those of the LAST round or on SMALL graphs,
     and all scores if another round is selected, must agree within FEW_TOLERANCE, where two of these three
-    hold within twice that. The loss of the first rounds must agree within START_TOLERANCE if SET_UP is unchanged.
-    Code that changes results for another reason must raise its version, and its earlier records are not
-    drawn.
+    hold within twice that. The loss of the first rounds must agree within START_TOLERANCE if SET_UP is
+    unchanged. Code that changes results for another reason must raise its version, and its earlier records
+    are not drawn.
     """
     before = {record.key: record for record in records}
     for again in engine.map(work, [record.cell for record in records], failed):
