@@ -107,7 +107,7 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
         column = (dataset, scheme_title(partition), clients)
         grid["columns"].setdefault(column, None)
         row = grid["rows"].setdefault((method, backbone), {})
-        row.setdefault(column, []).append((printed(entry.figure), entry.answer[0], address))
+        row.setdefault(column, []).append((f"{entry.figure.mean:.2f}", entry.answer[0], address))
     return [
         {"score": score, "columns": [*grid["columns"]], "rows": grid["rows"].items()}
         for score, grid in found.items()
