@@ -24,7 +24,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.ditto import PREFIX, TwoModels
-from fedsub.methods.stacked.mixing import column, for_clients
+from fedsub.methods.stacked.mixing import by_client, column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 
 
@@ -92,7 +92,7 @@ class APFL(TwoModels):
             if gradient is None:
                 continue
             if self.options.adaptive:
-                slope += (personal - self.parameters[name]).mul_(gradient).flatten(1).sum(dim=1)
+                slope += by_client((personal - self.parameters[name]).mul_(gradient)).sum(dim=1)
             personal.grad = gradient * column(self.alpha, gradient)
         return slope
 

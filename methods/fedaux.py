@@ -10,7 +10,7 @@ h_i is the hidden layer of a client's graph network at node i, a the client's au
 
 The network is FED-PUB's with masks: clients compute with w ⊙ μ. The masks μ start at one, are trained with w,
 and are never sent. Weights and a go up, averages of both come down. An absent client is in no average, keeps
-its state, and comes back to the average last sent to it. β = 0 is FedAvg with equal weights.
+its state, and comes back to the average last made for it. β = 0 is FedAvg with equal weights.
 
 Departures: β is the paper's α. Its code (github.com/JhuoW/FedAux) uses s_i = cos(h_i, a) and σ = 10, with
 which z is nearly the client's mean (`score = "cosine"`, `sigma = 10`). It draws a from [0, 1] (`start =

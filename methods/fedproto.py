@@ -53,7 +53,7 @@ class FedProtoOptions(Options):
     """Distance in the loss. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over
     T_kc (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
     average: Literal["nodes", "openfgl"] = "nodes"
-    """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over all clients."""
+    """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over the clients present."""
     predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
     """How nodes are classified: by the client's classifier, or by the nearest prototype P_c last received."""
 

@@ -21,6 +21,7 @@ from fedsub.methods.core.steps import backward, local_epochs, server_optimiser, 
 from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.networks.own import Own
 from fedsub.methods.stacked.parameters import Parameters, stack, unprefixed
 
 GRADIENT = "gradient"
@@ -50,9 +51,14 @@ class FedSGD(FederatedMethod):
         return sizes.sum().view(1) if self.one_model else sizes
 
     def make_inputs(self) -> Inputs:
-        """The block-diagonal graph of all clients, read with one parameter set if there is one model."""
+        """The block-diagonal graph of all clients, read with one parameter set if there is one model.
+
+        A user's network is called on each client's graph, because its rows may depend on all of a graph.
+        """
         federation = self.federation
-        return prepare(self, federation.graph, federation.features, self.model_sizes(federation.sizes))
+        own = isinstance(self.backbone, Own)
+        sizes = federation.sizes if own else self.model_sizes(federation.sizes)
+        return prepare(self, federation.graph, federation.features, sizes)
 
     def initial_parameters(self) -> Parameters:
         """One parameter set, with a leading axis of length 1; without one model, one for each client."""

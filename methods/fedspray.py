@@ -16,7 +16,7 @@ Departures: the defaults follow the authors' public code in three options. λ₁
 paper. Phase 1 skips unlabelled nodes with max q ≤ 0.7, eq. (6) none. A training node's own proxy persists
 over rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
 proxies start at 0.1, those of class c at 0.01·c, and ω uniform in ±1/√outputs. ω has the schedule's weight
-decay, as θ has; the code has none. Two options are off by default: g_q starts every round from g_p's weights,
+decay, as θ has; the code has none. Two options are off by default: g_q starts phase 2 from g_p's weights,
 and GNN weights are uniform in [0, 1]. `fedspray-2` uses both: on the same clients the code's figures are only
 reproduced with them (results/notes/fedspray-2.md).
 
@@ -70,7 +70,7 @@ class FedSprayOptions(Options):
     targets: Literal["own", "aligned"] = "own"
     """A training node's proxy in a new round: its own (public code) or its class's (Algorithm 1, line 4)."""
     projector: Literal["received", "classifier"] = "received"
-    """Initial g_q of a round: the received average (Algorithm 1), or g_p's weights (public code)."""
+    """g_q at the start of phase 2: the received average (Algorithm 1), or g_p's weights (public code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
     """Initial weights of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
 

@@ -24,10 +24,11 @@ f's embedding from random walks; here it is the probability that a walk returns 
 code T = A ⊙ D⁺ keeps only its diagonal, walks are drawn over all nodes, and the visited nodes' ids are the
 coordinates. Every cosine is then near one, and κ near a class count (`reliability = "count"`). OpenFGL
 normalises reliability over a client's classes (`shared_over = "classes"`). If no client trains on a class,
-the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01, 0.001}; 1 is the code's.
-The code's dropout in evaluation is the schedule's `evaluate_dropout`. The teachers' logits on generated
-graphs have dropout in the code, never here. The code's other mode, which generates hidden layers instead of
-features, is left out. Links are not predicted, since the server distils classes.
+the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01, 0.001}; 1 is the code's,
+and searches here go from 0.1 to 10. The code's dropout in evaluation is the schedule's `evaluate_dropout`.
+The teachers' logits on generated graphs have dropout in the code, never here. The code's other mode, which
+generates hidden layers instead of features, is left out. Links are not predicted, since the server distils
+classes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, regis
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.steps import descend, local_epochs
-from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
+from fedsub.methods.stacked.mixing import by_client, cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
 
 
@@ -178,7 +178,7 @@ class GCFLPlus(GCFL):
         for _ in local_epochs(self):
             loss = descend(self)
             gradients = (self.parameters[name].grad for name in self.shared())
-            lengths = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients if g is not None]
+            lengths = [torch.linalg.vector_norm(by_client(g), dim=1) for g in gradients if g is not None]
             norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
             self.norm = torch.where(self.working, norm, self.norm)
         return loss

@@ -23,7 +23,7 @@ from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clie
 from fedsub.benchmark.analysis.scores import Row, Score, metrics_of, same_data
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
-from fedsub.benchmark.spec.catalog import LOCAL
+from fedsub.benchmark.spec.catalog import LOCAL, OptionItems
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
 from fedsub.methods.stacked.architecture import NETWORKS
@@ -113,7 +113,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         surely[one, other] = paired is not None and paired.word == HOLDS
     keeps = {
         "any": ranked,
-        "models": ranked & [catalog.models_only(row.cell.method, row.cell.options) for row in rows],
+        "models": ranked & [catalog.models_only(row.cell.method, _sending(row)) for row in rows],
     }
     keeps |= {f"mb-{limit}": ranked & (np.array(spent) <= limit) for limit in MEGABYTES}
     ranks: list[dict[str, tuple[int, int]]] = [{} for _ in rows]
@@ -139,7 +139,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         seconds = statistics.fmean(whole) / row.cell.clients if whole else None
         authors = on_same_clients(row.records, metric, theirs)
         score = row.scores[metric]
-        leaves = catalog.leaves(row.cell.method, row.cell.options)
+        leaves = catalog.leaves(row.cell.method, _sending(row))
         surely_above = above is not None and above.word == HOLDS
         found.append(
             Contender(row, metric, score, leaves, own, beats, gain, surely_above, megabytes, seconds, authors)
@@ -149,6 +149,11 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
 
 def _kind(row: Row) -> tuple[str, str]:
     return row.method, row.backbone
+
+
+def _sending(row: Row) -> OptionItems:
+    """What the messages of a row's clients depend on: the method's options and the backbone."""
+    return (*row.cell.options, ("backbone", row.cell.architecture.backbone))
 
 
 def _paired(one: Row, other: Row, metric: str, seeds: Collection[int] | None = None) -> Comparison | None:

@@ -235,7 +235,7 @@ def every_epoch(name: str) -> bool:
 
 def sent(name: str, options: OptionItems = ()) -> dict[str, Any] | None:
     """Names and bytes of what a client of a method of the benchmark sends: the entry of `MESSAGES` with the
-    most of these options."""
+    most of these options, among which may be `backbone`."""
     fitting = [(len(own), found) for own, found in _messages().get(name, ()) if own <= {*options}]
     return max(fitting, key=itemgetter(0))[1] if fitting else None
 
@@ -378,15 +378,17 @@ def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
     a client."""
     from fedsub.datasets import partition, registry
     from fedsub.datasets.graph import largest_component
-    from fedsub.datasets.partition import file
+    from fedsub.datasets.partition import attribute, file
 
-    if Spec(scheme).name == "file":
-        return file.clients_in(**partition.SCHEMES.check(scheme))
-    if not partition.takes_clients_from_data(scheme):
+    name = Spec(scheme).name
+    if name not in ("file", "attribute"):
         return None
+    options = partition.SCHEMES.check(scheme)
+    if name == "file":
+        return file.clients_in(**options)
     dataset = registry.load(graph)
-    count = partition.clients_in(dataset, scheme)
-    if largest and (held := partition.clients_in(largest_component(dataset), scheme)) < count:
+    count = attribute.clients_in(dataset, **options)
+    if largest and (held := attribute.clients_in(largest_component(dataset), **options)) < count:
         raise UserError(
             f"{count - held} of {count} clients of {scheme} have no node in the largest component of {graph}:"
             f" set largest_component=false, or give --clients {held} to leave them out"

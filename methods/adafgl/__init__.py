@@ -46,6 +46,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.limits import Count, PositiveShare, Share
 from fedsub.datasets.ranges import tunable
+from fedsub.methods.adafgl.messages import SMALLEST
 from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
@@ -100,7 +101,7 @@ class AdaFGL(FederatedMethod):
     """
 
     options: AdaFGLOptions
-    client_state = ("prior", "homophily")
+    client_state = ("prior", "homophily", "begun")
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
@@ -109,6 +110,8 @@ class AdaFGL(FederatedMethod):
     """P, (n, C); None in the first step."""
     homophily: Tensor
     """(K,) HCS; zeros without a second step."""
+    begun: Tensor
+    """(K,) bool, the clients that have trained in the second step; the others predict with the extractor."""
     networks: Personal | None = None
     """The second step's networks, built from P and HCS."""
     heads: Heads
@@ -118,6 +121,7 @@ class AdaFGL(FederatedMethod):
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
         super().build()
         self.homophily = torch.zeros_like(self.shares)
+        self.begun = torch.zeros_like(self.present)
         if self.federated_rounds < self.schedule.rounds:
             self.homophily = homophily(self.federation, self.task, self.generator, self.device)
 
@@ -137,6 +141,7 @@ class AdaFGL(FederatedMethod):
             self.extras["homophily"] = float(self.homophily.mean())
             with torch.no_grad():
                 self.prior = super().logits(None).softmax(dim=1)
+        self.begun = self.begun | self.present
         return torch.stack([descend(self) for _ in range(self.options.epochs)])[-1]
 
     @property
@@ -157,7 +162,11 @@ class AdaFGL(FederatedMethod):
         if self.personal is None:
             return super().logits(dropout)
         self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
-        return self.personal.predicted(self.heads)
+        predicted = self.personal.predicted(self.heads)
+        if self.prior is None or bool(self.begun.all()):
+            return predicted
+        begun = self.begun[self.federation.client.to(self.device)].unsqueeze(1)
+        return torch.where(begun, predicted, self.prior.clamp(min=SMALLEST).log())
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of the losses of their parts, ()."""

@@ -38,7 +38,7 @@ from fedsub.datasets.seeding import stream
 from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.steps import Attendance
-from fedsub.methods.stacked.mixing import column
+from fedsub.methods.stacked.mixing import by_client, column
 
 VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"
 
@@ -154,7 +154,7 @@ class Uplink:
         Updates are relative to `received` (1 or K, …), which the server knows. Clients that are not
         `present`, (K,), send nothing.
         """
-        update = torch.cat([(own[name].detach() - value).flatten(1) for name, value in received.items()], 1)
+        update = torch.cat([by_client(own[name].detach() - value) for name, value in received.items()], 1)
         sent = privatised(update, self.clip, self.noise, self.draws) if self.clip else update
         clients = int(present.sum())
         if self.compression is not None:

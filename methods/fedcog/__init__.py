@@ -22,7 +22,8 @@ Departures:
   gradient flows back through them. Evaluation uses every client.
 - Theorem 2 holds while β is secret (section 4.5). A stand-in with one neighbour v carries β_v x_v: the
   receiver knows x_v up to a factor, and x_v itself if the sum or the largest entry of its row is known, as
-  with row-normalised or 0/1 features. LNNC does not prevent this.
+  with row-normalised or 0/1 features. LNNC does not prevent this. With `input_norm` and propagated features
+  β_v itself is sent, as the propagated column of ones.
 LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.Coupling`, `coupling.exposed`.
 """
 

@@ -10,8 +10,8 @@ training, with p_v the client's prediction at node v, T its training nodes and d
     S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
 
 Model, moments and confidence go up; a separate model for each client comes down. A client is always in its
-own S_i. An absent client is in no other client's S_i, and comes back to the model last sent to it.
-γ < −1 with equal confidences is FedAvg with equal weights, γ = 1 is Local.
+own S_i. An absent client is in no other client's S_i, and comes back to the model last made for it.
+γ = −1 with equal confidences is FedAvg with equal weights, γ = 1 is Local.
 
 Departures: the formulas were read in the authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the kind of
 moments are the code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and

@@ -12,7 +12,7 @@ log variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes
     weights that read it; the classifier's bias is the plain mean
 
 i, j and m are normal distributions without covariances. Model, μ and s go up; a separate model for each
-client comes down. An absent client is in no other client's average. It comes back to the model last sent to
+client comes down. An absent client is in no other client's average. It comes back to the model last made for
 it, or to its initial model if there is none; the authors' code then sends the plain mean. Clients with equal
 statistics receive the plain mean, as does every client if `scale` is 0.
 
@@ -66,7 +66,7 @@ class FedIIHOptions(Options):
     layers: Count = tunable(4, choices=(2, 3, 4))
     """L, number of layers, which determines the number of routings."""
     iterations: Count = tunable(6, choices=(3, 6))
-    """Assignments of neighbours to factors in one routing."""
+    """Assignments of neighbours to factors in one routing; with one factor all are equal."""
     scale: NonNegative = 10.0
     """Scale of the clients' similarities in the server's softmax."""
     variational: NonNegative = 0.0

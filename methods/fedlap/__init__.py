@@ -215,10 +215,10 @@ class FedLapPlus(FedLap):
         self.eigenvalues = torch.from_numpy(values).float().to(self.device)
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values at N(V_k), and computes j inner products and a length.
-        products = 2 * self.federation.clients * (steps - 1) * (steps + 2) // 2
-        self.channel.once_up(
-            vectors=unformed((steps - 1) * int(self.neighbours.sum())), products=unformed(products)
-        )
+        products = unformed(self.federation.clients * (steps - 1) * (steps + 2) // 2)
+        heard = unformed((steps - 1) * int(self.neighbours.sum()))
+        self.channel.once_up(vectors=heard, products=products)
+        self.channel.once_down(products=products)
 
     def node_features(self) -> Tensor:
         """relu(U W), (n, d_s)."""

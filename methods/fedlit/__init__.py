@@ -119,7 +119,7 @@ class FedLIT(FederatedMethod):
         self.heard = self.centroids
         if not self.channel.everyone:
             # The server needs them to match the types of clients that have not sent anything yet.
-            self.channel.once_down(centroids=self.centroids)
+            self.channel.once_up(centroids=self.centroids)
         self.set_types(self.kind)
 
     @property

@@ -21,7 +21,7 @@ class FedLITOptions(Options):
     width: Count = 64
     """Width of the projection and of every layer."""
     dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
-    """Dropout after every channel."""
+    """Dropout after every channel; none with SGC."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        return {"layers": "a backbone other than sgc"} if backbone == "sgc" else {}
+        return dict.fromkeys(("layers", "dropout"), "a backbone other than sgc") if backbone == "sgc" else {}

@@ -19,7 +19,8 @@ masked classifier starts at Glorot's values, bias included, unlike its FedAvg's:
 
 A client that is absent in a round keeps weights and masks and is in no average. It comes back to the last
 average that the server made for it, as with the code's `--frac`. A client that has not taken part yet has the
-common start; the code gives it the plain mean of the last round's models. Mask figures are over all clients.
+common start, and with similarity=none the last average; the code gives it the plain mean of the last round's
+models. Mask figures are over all clients.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, register
-from fedsub.methods.core.channel import FLOAT, Message
+from fedsub.methods.core.channel import FLOAT, INDEX, Message
 from fedsub.methods.fedpub.options import FedPubOptions
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
-from fedsub.methods.fedpub.pruning import PREFIX, Pruning, apply_masks, indexed_size, mix_kept, with_masks
+from fedsub.methods.fedpub.pruning import PREFIX, Pruning, apply_masks, mix_kept, with_masks
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
@@ -72,9 +73,9 @@ class FedPub(FederatedMethod):
     """(K,) number of parameters that each client sent in the last exchange."""
     size: int
     """Number of parameters of one client without its masks."""
-    exchanges: list[tuple[Tensor, Tensor | None, int, int]]
-    """For every exchange: `counts`, `similarity`, the bytes sent so far, both ways, and the number of models
-    that FedAvg would have sent in it."""
+    exchanges: list[tuple[Tensor, Tensor | None, Tensor, int, int]]
+    """For every exchange: `counts`, `similarity` and the clients that it compares, (K,) bool, the bytes sent
+    so far, both ways, and the number of models that FedAvg would have sent in it."""
 
     def build(self) -> None:
         self.unshared = (PREFIX,) if self.options.masks else ()
@@ -188,7 +189,9 @@ class FedPub(FederatedMethod):
         super().receive(self.received)
         sent = self.channel.bytes_up + self.channel.bytes_down
         models = int(self.present.sum()) + int(self.receiving.sum())
-        self.exchanges.append((self.counts, self.similarity, sent, models))
+        models_only = self.options.similarity in ("parameter", "gradient")
+        compared = self.present if models_only else torch.ones_like(self.present)
+        self.exchanges.append((self.counts, self.similarity, compared, sent, models))
 
     def compare(self, sent: Message, models: Message, kept: Parameters) -> Tensor | None:
         """S, (K, K), of what the server knows; None if similarity is not used."""
@@ -217,15 +220,16 @@ class FedPub(FederatedMethod):
 
         `mask_sparsity_pct`: masked share of the entries that have a mask; `model_size_pct`: remaining share
         of all parameters; `communication_pct_of_fedavg` and its mean: both ways, by the shorter of a
-        message's two encodings; `paper_communication_pct`: every entry has an index, 3/2 of the model's size,
-        as in Table 3, even if sending all values would be shorter; `similarity_label_correlation`:
-        correlation of S with the label similarity over pairs of clients, absent ones with their last values.
+        message's two encodings, which an answer shares; `paper_communication_pct`: every entry has an index,
+        3/2 of the model's size, as in Table 3, even if sending all values would be shorter;
+        `similarity_label_correlation`: correlation of S with the label similarity over pairs of clients,
+        absent ones with their last values or, if models are compared, left out.
         """
         whole = self.federation.clients * self.size
         maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())
         kept_rounds = self.options.keep_similarity.split("+")
         before, total = 0, 0
-        for number, (counts, similarity, sent, models) in enumerate(self.exchanges, start=1):
+        for number, (counts, similarity, compared, sent, models) in enumerate(self.exchanges, start=1):
             # FedAvg's bytes among the same clients.
             fedavg = FLOAT * self.size * models
             total += fedavg
@@ -234,12 +238,12 @@ class FedPub(FederatedMethod):
                 "mask_sparsity_pct": 100 * masked / max(maskable, 1),
                 "model_size_pct": 100 * (1 - masked / whole),
                 "communication_pct_of_fedavg": 100 * (sent - before) / fedavg,
-                PAPER_COMMUNICATION: 100 * indexed_size(counts) / (2 * FLOAT * whole),
+                PAPER_COMMUNICATION: 100 * int(counts.sum()) * (2 * FLOAT + INDEX) / (2 * FLOAT * whole),
             }
             before = sent
             if similarity is not None:
-                found = correlation(similarity.double(), self.label_similarity.double())
-                figures["similarity_label_correlation"] = found
+                pairs = (each[compared][:, compared].double() for each in (similarity, self.label_similarity))
+                figures["similarity_label_correlation"] = correlation(*pairs)
                 if str(number) in kept_rounds:
                     self.extras[f"similarity_of_round_{number}"] = similarity.cpu().numpy().round(4)
             for name, value in figures.items():

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.stacked.mixing import mix
 from fedsub.methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
 
@@ -40,11 +39,12 @@ def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters
 
 
 class Pruning:
-    """Masks and weights that clients evaluate with and send: mask entries of size up to a threshold, λ₁, are
+    """Masks and weights that clients evaluate with and send: mask entries of size below a threshold, λ₁, are
     zero. They are computed again when a parameter has changed."""
 
     def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+        # hardshrink zeroes a value that equals its threshold.
+        self.below = float(torch.nextafter(torch.tensor(float(threshold)), torch.tensor(0.0)))
         self.read: list[tuple[Tensor, int]] = []
         """The parameters last read, with their versions."""
         self.masks: Parameters = {}
@@ -77,14 +77,9 @@ class Pruning:
 
     def _prune(self, mask: Tensor) -> Tensor:
         """The pruned mask; the mask itself if one quick pass finds nothing below the threshold."""
-        if mask.aminmax().min > self.threshold:
+        if mask.aminmax().min > self.below:
             return mask
-        return functional.hardshrink(mask, self.threshold)
-
-
-def indexed_size(counts: Tensor) -> int:
-    """Bytes both ways if every client names each of its `counts[k]` entries by an index."""
-    return int(counts.sum()) * (2 * FLOAT + INDEX)
+        return functional.hardshrink(mask, self.below)
 
 
 def mix_kept(

@@ -13,7 +13,8 @@ Zhang, Yang, Li, Sun, Yiu, Subgraph Federated Learning with Missing Neighbor Gen
                                       + Σ_{j ≠ i} min_{u ∈ V_j} δ(x̂_v^p, x_u) ]
           + task loss of a GraphSAGE on the impaired graph mended with all x̂_v^p
 
-  Other clients do not send their terms of the sum: they return its gradient for the generated rows.
+  Other clients do not send their terms of the sum: they return its gradient for the generated rows. A client
+  that knows its rows and δ can compute from it the sum of the nearest true rows.
 - FedSage-true (FedStruct, section 6): the graph is mended with the true features of the missing one-hop
   neighbours, an upper bound for FedSage+.
 

@@ -2,9 +2,9 @@
 
 The simulation does not need these data; they are represented by their shapes. A node's row of a product is
 empty, and not counted, if the node has no neighbour at the sender; the paper counts whole matrices. Zeros in
-the Jacobians by S (appendix L.2) and rows for evaluation are not counted. With pruning, a client's own
-products and the first power, which nobody sends, stay whole, and entries count with their indices. If Ā g(S)
-is propagated for lack of memory, bytes are counted as algorithm 3 would send them.
+the Jacobians by S (appendix L.2) and rows for evaluation are not counted. With pruning, entries count with
+their indices; with pruning_of=blocks a client's own products and the first power, which nobody sends, stay
+whole. If Ā g(S) is propagated for lack of memory, bytes are counted as algorithm 3 would send them.
 """
 
 from __future__ import annotations
@@ -82,13 +82,16 @@ def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
     """
     federation = method.federation
     labelled, clients = federation.count(federation.train), int(present.sum())
-    total, width = int(labelled[present].sum()), method.task.width
-    sums, learned = unformed((clients - 1) * total, width), method.parameters.get("hop2vec")
+    # Absent clients send too: nobody else has their structure features.
+    asked = (federation.clients - 1) * int(labelled[present].sum())
+    width, learned = method.task.width, method.parameters.get("hop2vec")
+    sums = unformed(asked, width)
     queries = unformed(int((labelled * (federation.nodes - federation.sizes)).sum()))
     once = {"powers": acquired, "queries": queries}
     if learned is not None:
-        return Traffic({"sums": sums}, {"structure": learned}, once)
-    derivatives = unformed((clients - 1) * total, _structure_size(method), width)
+        own = unformed(int(federation.sizes[present.cpu()].sum()), learned.shape[-1])
+        return Traffic({"sums": sums}, {"structure": own}, once)
+    derivatives = unformed(asked, _structure_size(method), width)
     up = clients * size_of(*method.parameters.values()) + size_of(sums)
     by_paper = up + clients * _structure_size(method) * width * FLOAT
     method.extras.setdefault("up_mb_per_epoch_by_paper", by_paper / MEGA)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor, as_scipy, csr_tensor
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
@@ -97,7 +98,7 @@ class Features:
         if is_dense(features):
             self.dense = features.to_dense().to(device)
         else:
-            matrix, client = as_scipy(features), segments.client.cpu().numpy()
+            matrix, client = as_scipy(features.cpu()), segments.client.cpu().numpy()
             columns = matrix.indices.astype(np.int64)
             columns += np.repeat(client, np.diff(matrix.indptr)) * self.width
             shape = self.rows, segments.clients * self.width
@@ -114,7 +115,13 @@ class Features:
             self.present = (pointer, transpose.indices, transpose.data)
 
     def times(self, weight: Tensor) -> Tensor:
-        """X W with client k's rows times `weight[k]`; (K, d, width) → (n, width)."""
+        """X W with client k's rows times `weight[k]`; (K, d, width) → (n, width).
+
+        Raises UserError if `weight` is not that of K clients, which compiled passes would not notice.
+        """
+        if len(weight) != self.segments.clients:
+            has = f"a parameter for {len(weight)} clients, and inputs for {self.segments.clients}"
+            raise UserError(f"the method has {has}: override initial_parameters and make_inputs alike")
         if self.dense is not None:
             return segment_product(self.dense, weight, self.segments)
         product, *versions = self.known.get(weight, (None, -1, -1))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.mixing import by_client
 
 
 def cross_entropy(output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
@@ -48,7 +49,7 @@ class _SquaredDistance(torch.autograd.Function):
     """‖w − s‖², whose gradient is 2 (w − s): the difference is formed once and becomes the gradient.
 
     Parameters of all clients do not fit a cache; torch's own chain of operations passes over memory twice
-    as often (`tests/performance/test_kernels.py`).
+    as often.
     """
 
     @staticmethod
@@ -56,7 +57,7 @@ class _SquaredDistance(torch.autograd.Function):
         difference = value - received
         ctx.save_for_backward(difference)
         # Client by client, because one sum over all clients loses digits in single precision.
-        return torch.linalg.vector_norm(difference.flatten(1), dim=1).square().sum()
+        return torch.linalg.vector_norm(by_client(difference), dim=1).square().sum()
 
     @staticmethod
     @once_differentiable

@@ -8,12 +8,18 @@ import torch
 from torch import Tensor
 
 
+def by_client(value: Tensor) -> Tensor:
+    """One row for each client, (K, …) → (K, m); one number for each, (K,), becomes (K, 1)."""
+    return value.reshape(len(value), -1)
+
+
 def gram(vectors: Iterable[Tensor]) -> Tensor:
     """Inner products between clients of the concatenation of `vectors`, each (K, …); (K, K) float64.
 
     One product for each vector, so that the concatenation is never built.
     """
-    products = [vector.flatten(1) @ vector.flatten(1).T for vector in vectors]
+    rows = (by_client(vector) for vector in vectors)
+    products = [each @ each.T for each in rows]
     return torch.stack(products).double().sum(dim=0)
 
 
@@ -26,7 +32,7 @@ def cosine(products: Tensor) -> Tensor:
 def mix(matrix: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """M w for each stacked parameter (K, …); `matrix` is (R, K), the results (R, …)."""
     return {
-        name: (matrix @ value.detach().flatten(1)).view(len(matrix), *value.shape[1:])
+        name: (matrix @ by_client(value.detach())).view(len(matrix), *value.shape[1:])
         for name, value in parameters.items()
     }
 
@@ -38,7 +44,7 @@ def column(each: Tensor, value: Tensor) -> Tensor:
 
 def weighted_mean(value: Tensor, weights: Tensor) -> Tensor:
     """Mean over clients with weights p_k, (K,), of a stacked value, (K, …) → (1, …), detached."""
-    return (weights @ value.detach().flatten(1)).view_as(value[:1])
+    return (weights @ by_client(value.detach())).view_as(value[:1])
 
 
 def for_clients(new: Tensor, old: Tensor, who: Tensor) -> Tensor:

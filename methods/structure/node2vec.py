@@ -19,7 +19,7 @@ from numba import njit
 from fedsub.datasets import cache
 from fedsub.methods.compiled import compile_pass, multiply_rows, spread_rows
 
-VERSION = 2
+VERSION = 3
 """Raise when the vectors of a seed change."""
 
 
@@ -107,7 +107,7 @@ def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-unt
             continue
         while True:
             following = column[pointer[node] + int(generator.random() * degree)]
-            if position == 1 or (p == 1.0 and q == 1.0):
+            if position == 1 or degree == 1 or (p == 1.0 and q == 1.0):
                 break
             previous = walk[position - 2]
             if following == previous:

@@ -32,6 +32,11 @@ PROBE = community_federation(CLIENTS, split="ratio[train=0.3,validation=0.3,test
 """Three clients of the generated graph."""
 
 
+def usual_backbone(name: str) -> str:
+    backbones = registry.describe(name).backbones
+    return "gcn" if "gcn" in backbones else backbones[0]
+
+
 def leaving(name: str, options: Mapping[str, OptionValue] = MappingProxyType({})) -> dict[str, Any]:
     """Name of what a client sends → bytes in a round, the mean of the rounds.
 
@@ -69,14 +74,15 @@ def leaving(name: str, options: Mapping[str, OptionValue] = MappingProxyType({})
 
         return counted
 
-    backbones = registry.describe(name).backbones
-    network = Architecture(backbone="gcn" if "gcn" in backbones else backbones[0], hidden=(16, 16))
+    backbone = str(options.get("backbone", usual_backbone(name)))
+    network = Architecture(backbone=backbone, hidden=(16, 16))
+    chosen = {option: value for option, value in options.items() if option != "backbone"}
     with (
         patch.object(Channel, "up", watched_up),
         patch.object(Channel, "rows_up", watched(Channel.rows_up, seen)),
         patch.object(Channel, "once_up", watched(Channel.once_up, once)),
     ):
-        train(make_method(name, dict(options), PROBE, network, Schedule(rounds=ROUNDS)))
+        train(make_method(name, chosen, PROBE, network, Schedule(rounds=ROUNDS)))
     first_alone = [part for part, count in messages.items() if count == 1 and part != "model"]
     once.update({part: seen.pop(part) for part in first_alone})
     found: dict[str, Any] = _each(seen, ROUNDS)
@@ -105,12 +111,30 @@ def test_the_table_has_every_method_and_no_other() -> None:
     assert {name for name in STATED if "[" not in name} == {*PROBED}
 
 
+MORE = (
+    "fedcog[convolution=gbp]",
+    "fedstruct[features=deg,private=true,version=b]",
+    "fedstruct[private=true,transform=none,version=b]",
+)
+"""Variants of no table with messages of their own."""
+
+
 def variants() -> list[tuple[str, dict[str, OptionValue]]]:
-    """Methods with the options that the benchmark's tables give them, the fewest options first."""
-    cells = (cell for name in protocol.names() for cell in grid_cells(protocol.load_protocol(name)))
-    found = {(cell.method, cell.options) for cell in cells if cell.method in PROBED and cell.options}
+    """Methods with the options and backbones that the benchmark's tables and searches give them, and `MORE`;
+    the fewest options first."""
+    found = {(name, (*options.items(),)) for name, options in map(parse_name, MORE)}
+    for cell in chain(*(grid_cells(protocol.load_protocol(name)) for name in protocol.names())):
+        if cell.method in PROBED:
+            usual = cell.architecture.backbone == usual_backbone(cell.method)
+            network = () if usual else (("backbone", cell.architecture.backbone),)
+            found.add((cell.method, (*cell.options, *network)))
+    for name in PROBED:
+        tuned = catalog.describe(name).tuned.items()
+        found |= {(name, ((option, value),)) for option, each in tuned for value in each.choices}
     return [
-        (name, dict(options)) for name, options in sorted(found, key=lambda each: (len(each[1]), str(each)))
+        (name, dict(options))
+        for name, options in sorted(found, key=lambda each: (len(each[1]), str(each)))
+        if options
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import cast
 
 import torch
 import torch.nn.functional as functional
@@ -57,6 +58,8 @@ class Layered(Backbone):
     def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
         parameters = self._norm(width)
         inner = width
+        if not self.architecture.hidden:
+            raise UserError(f"{self.architecture.backbone} needs at least one hidden layer: set hidden")
         for index, outer in enumerate(self.architecture.hidden):
             start = self._start(inner, outer, generator)
             if self.residual:
@@ -95,9 +98,7 @@ class Layered(Backbone):
             if dropout is not None and level is not None:
                 dropout = dropout.among(level.rows, level.count)
             h = activate(summed, bias, segments, dropout)
-        if h is None:
-            raise UserError(f"{self.architecture.backbone} needs at least one hidden layer: set hidden")
-        return h
+        return cast(Tensor, h)
 
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
         level = inputs.levels[-1] if inputs.levels else None

@@ -153,6 +153,8 @@ class Own(Backbone):
         # A method may hold other parameters besides the network's.
         parameters = {name: parameters[name] for name in self.names}
         if self.stacks is None:
+            # Buffers and frozen parameters, which `parameters` does not replace.
+            self.module.to(inputs.segments.client.device)
             self.stacks = self._try(given, parameters)
         with self._mode(dropout, inputs.segments.client.device):
             logits = self._at_once(given, parameters) if self.stacks else self._one_by_one(given, parameters)
@@ -198,7 +200,10 @@ class Own(Backbone):
             with torch.no_grad(), self._mode(dropout, device):
                 logits = self._one_by_one(inputs, parameters)
         except (Exception, SystemExit) as error:
-            raise broken(f"the network {self.name} fails", error) from error
+            said = f"the network {self.name} fails"
+            if device.type != "cpu":
+                said += f" on {device}, where a graph has only edges(), num_nodes() and in_degrees(),"
+            raise broken(said, error) from error
         if logits.shape != (inputs.segments.rows, inputs.classes):
             said = f"{tuple(logits.shape)} for {inputs.segments.rows} nodes and {inputs.classes} classes"
             raise UserError(f"the network {self.name} gives outputs {said}: return (nodes, classes)")

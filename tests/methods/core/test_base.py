@@ -11,6 +11,7 @@ from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.training import DivergedError, end_round, train
 from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.fedsgd import FedSGD
 from tests.methods.federations import make_method, small_federation
 
 FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")
@@ -79,6 +80,14 @@ def test_an_average_of_another_shape_or_of_nothing_is_refused(
     monkeypatch.setattr(FedAvg, "aggregate", lambda self, sent: change(aggregate(self, sent)))
     with pytest.raises(UserError, match=words):
         end_round(method)
+
+
+def test_one_parameter_set_with_inputs_for_each_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled passes would read beyond it."""
+    monkeypatch.setattr(FedAvg, "initial_parameters", FedSGD.initial_parameters)
+    monkeypatch.setattr(FedAvg, "one_model", True, raising=False)
+    with pytest.raises(UserError, match="a parameter for 1 clients, and inputs for 4"):
+        built().predict()
 
 
 def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

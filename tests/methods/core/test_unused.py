@@ -1,4 +1,4 @@
-"""Options declared without effect have none, and all others have one."""
+"""Options declared without effect have none."""
 
 import typing
 from pathlib import Path

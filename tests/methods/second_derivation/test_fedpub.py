@@ -87,6 +87,8 @@ class Run:
         self.pair = Pair(federation, "fedpub", vars(self.options), backbone, **given)
         self.graphs = [dense(drawn[0])] * CLIENTS if drawn else self.pair.parts
         self.up = self.down = 0
+        self.correlations: list[float] = []
+        """Of S with the label similarity, over the clients present."""
         self.answers: list[int] = []
         """Numbers that would go to each client after this round."""
         self.known: list[Tensor] = []
@@ -117,6 +119,10 @@ class Run:
                 pair.method.predict(), torch.cat(said).detach(), atol=TOLERANCE, rtol=0
             )
         pair.compare_bytes(self.up, self.down, self.once())
+        pair.method.finish()
+        if self.options.similarity in ("parameter", "gradient"):
+            found = pair.method.by_round["similarity_label_correlation"]
+            assert found == pytest.approx(self.correlations, abs=1e-3, nan_ok=True)
 
     def loss(self, k: int, model: Parameters, received: Parameters) -> Tensor:
         """Equation 4, ()."""
@@ -138,7 +144,10 @@ class Run:
         if self.options.similarity == "none":
             alpha, receivers = torch.tensor([*weights.values()]).expand(CLIENTS, -1), list(range(CLIENTS))
         else:
-            alpha, receivers = coefficients(self.similarity(here, kept), self.options.community), here
+            similarity = self.similarity(here, kept)
+            alpha, receivers = coefficients(similarity, self.options.community), here
+            shares = self.pair.method.label_similarity[here][:, here]
+            self.correlations.append(correlation(similarity, shares))
         self.up += sum(self.message(client, [client])[0] for client in here)
         if self.options.similarity == "function":
             self.up += sum(len(self.embedding(client)) for client in here)
@@ -233,6 +242,12 @@ def functional_embedding(graph: Part, weights: Parameters, backbone: str) -> Ten
             product = product + neighbours @ weights[f"layers.{index}.neighbour"]
         h = product + weights[f"layers.{index}.bias"]
     return h.mean(dim=0)
+
+
+def correlation(first: Tensor, second: Tensor) -> float:
+    """Pearson's correlation over pairs of clients; NaN for two pairs at most."""
+    pairs = torch.triu(torch.ones(len(first), len(first)), 1) > 0
+    return float(torch.corrcoef(torch.stack([first[pairs].double(), second[pairs]]))[0, 1])
 
 
 def class_shares(labels: Tensor) -> Tensor:

@@ -398,6 +398,8 @@ def test_server_steps(federation: Federation, version: str, further: dict[str, A
     """Also where absent clients send no gradient."""
     schedule = {"weighting": weighting, "local_epochs": 2, **further}
     compare(federation, Plan(version=version, schedule=schedule))
+    if version == "b" and weighting == "nodes":
+        compare(federation, Plan(version=version, transform="none", private=True, schedule=schedule))
 
 
 @pytest.mark.parametrize("loops", ["all", "to-last-edge"])

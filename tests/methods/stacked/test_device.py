@@ -72,6 +72,15 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(name, options, task, devi
     assert set(outcome.extras) == set(expected.extras)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_propagated_rows_of_nodes_without_neighbours_become_sparse(device):
+    federation = small_federation(clients=20, sparse=False)
+    with on_device(device) as place:
+        method = make_method("fedavg", {}, federation, Architecture("graphsage", (8,)), device=place)
+        method.build()
+        assert method.inputs.propagated.dense is None
+
+
 def test_the_stand_in_refuses_to_mix_devices_and_keeps_values():
     with second_device() as place:
         there = torch.tensor([1.0, 2.0], device=place)

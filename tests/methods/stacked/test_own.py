@@ -55,10 +55,14 @@ class Convolutions(nn.Module):
 
 
 class Centred(Mean):
-    """Subtracts the mean over nodes, which padding would change."""
+    """Subtracts the mean over nodes, which padding would change, and has a scalar to train."""
+
+    def __init__(self, features: int, classes: int, hidden: Sequence[int]) -> None:
+        super().__init__(features, classes, hidden)
+        self.scale = nn.Parameter(torch.tensor(1.0))
 
     def forward(self, graph: Any, h: Tensor) -> Tensor:
-        return super().forward(graph, h - h.mean(dim=0))
+        return super().forward(graph, self.scale * (h - h.mean(dim=0)))
 
 
 class Inverse(Mean):
@@ -120,6 +124,17 @@ def test_what_padding_would_change_runs_client_by_client(network: Any) -> None:
         with pytest.warns(UserWarning, match="runs client by client"):
             train(method)
     assert method.predict().isfinite().all()
+
+
+def test_fedsgd_calls_a_network_on_each_clients_graph() -> None:
+    """With one epoch of gradient descent it is FedAvg."""
+    schedule = Schedule(rounds=3, local_epochs=1, optimiser="sgd", learning_rate=0.05)
+    with user_objects({("backbone", "mine"): Centred}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        methods = [made(name, schedule) for name in ("fedsgd", "fedavg")]
+        for method in methods:
+            train(method)
+    assert_agree(*(method.predict() for method in methods))
 
 
 @pytest.mark.parametrize("network", [Mean, Convolutions])

@@ -287,7 +287,7 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     large = Mock(side_effect=segments_module.large_product)
     monkeypatch.setattr(segments_module, "large_product", large)
     assert_same_function(segment_product(h, weight, segments), expected, [h, weight], tolerance=1e-5)
-    # A torch without grouped_mm uses DGL's product.
+    # A torch without grouped_mm uses the padded product.
     assert large.call_count == (3 * len(sizes) if hasattr(functional, "grouped_mm") else 0)
 
 
