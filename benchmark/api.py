@@ -23,6 +23,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import expanded
 from fedsub.datasets.plugins import running_only
 from fedsub.methods.core.state import draws, set_draws
 
@@ -171,7 +172,7 @@ def tune(
 def results(folder: str | Path = "results") -> Results:
     """Return all records of a results folder and warn about unreadable lines. Raises UserError if there are
     no records."""
-    records = Records(Path(folder).expanduser())
+    records = Records(expanded(folder))
     found = Results(tuple(records.every()))
     for sentence in records.warnings():
         warnings.warn(sentence, stacklevel=2)
@@ -193,4 +194,4 @@ def _surroundings(results: str | Path | None, callbacks: Sequence[Callback] = ()
         for callback in callbacks:
             if isinstance(callback, CellLogger):
                 stack.callback(callback.close)
-        yield Path(results).expanduser()
+        yield expanded(results)

@@ -26,6 +26,8 @@ from fedsub.datasets.loaders.raw import Features, RawGraph, checked, csr, malfor
 SPLITS = ("split_train", "split_validation", "split_test")
 ATTRIBUTE = "attribute_"
 """Prefix of the names of arrays with attributes of the nodes."""
+MOST_CLASSES = np.iinfo(np.int16).max
+"""Largest number of classes that a file may state; more must be seen in its labels."""
 DENSE_FROM_DENSITY = 0.1
 DENSE_UP_TO_COLUMNS = 1024
 """Features at least this dense and at most this wide are multiplied faster as a dense matrix
@@ -34,7 +36,7 @@ DENSE_UP_TO_COLUMNS = 1024
 
 
 def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
-    """Return the arrays and the `meta` of an archive.
+    """Return the arrays and the `meta` of an archive, with `classes` only if that is in 1…`MOST_CLASSES`.
 
     Raises MalformedFileError if it is truncated, lacks an array, or its arrays do not fit together.
     """
@@ -51,7 +53,8 @@ def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
         held = [name for name in content.names() if name.startswith(ATTRIBUTE)]
         attributes = {name.removeprefix(ATTRIBUTE): content[name] for name in held}
         raw = RawGraph(content["edge_src"], content["edge_dst"], features, labels, official, attributes)
-        return checked(raw, path, unlabelled=True), _read_meta(content, path)
+        meta = _read_meta(content, path)
+        return checked(raw, path, unlabelled=True, classes=meta.get("classes", 0)), meta
 
 
 def _read_meta(content: NpzReader, path: Path) -> dict[str, Any]:
@@ -63,6 +66,8 @@ def _read_meta(content: NpzReader, path: Path) -> dict[str, Any]:
         raise malformed(path, "its meta is not JSON") from error
     if not isinstance(meta, dict):
         raise malformed(path, "its meta is not a JSON object")
+    if not (isinstance(classes := meta.get("classes"), int) and 1 <= classes <= MOST_CLASSES):
+        meta.pop("classes", None)
     return meta
 
 

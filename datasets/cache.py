@@ -71,7 +71,7 @@ def remember(
             if not np.array_equal(checksum, _checksum(path, values)):
                 raise ValueError("its checksum does not match")
             return values
-        except (*DAMAGE, KeyError) as error:
+        except DAMAGE as error:
             logger.warning("cached file %s is unreadable (%s): computing it again", path, error)
     values = compute()
     content = io.BytesIO()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from fedsub.datasets import registry
+from fedsub.datasets import own, registry
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained, user_cache, written_atomically
@@ -185,7 +185,7 @@ def _fetch(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     base = Spec(options.name).name
-    path = options.output or Path(f"{Path(base).stem}.npz")
+    path = options.output or Path(f"{own.name_of(Path(base))}.npz")
     if path.suffix != ".npz":
         raise UserError(f"cannot export to {path}: the file's name must end in .npz")
     if options.output is None and path.exists():
@@ -232,6 +232,8 @@ def _partition(options: argparse.Namespace) -> None:
         with explained("write", options.output), written_atomically(options.output) as stream:
             np.save(stream, clients)
         print(f"written: {options.output}", file=sys.stderr)
+        if partition.added.size:
+            print(f"{partition.added.shape[1]} added edges are not in the file", file=sys.stderr)
 
 
 def _words(key: str) -> str:

@@ -33,14 +33,10 @@ class Source:
         return self.url.rsplit("/", 1)[1]
 
 
-class DownloadError(UserError):
-    """An upstream file cannot be downloaded."""
-
-
 def fetch(sources: Sequence[Source], folder: Path, remedy: str, progress: bool = True) -> dict[str, Path]:
     """Download the sources that are missing in `folder`; returns `Source.part` → path.
 
-    `remedy` ends the error's sentence: what to do instead of downloading. Raises DownloadError if a file
+    `remedy` ends the error's sentence: what to do instead of downloading. Raises UserError if a file
     cannot be obtained, its sha256 is not the stated or first one, or the folder cannot be written.
     """
     return {source.part: _fetch_one(source, folder, remedy, progress) for source in sources}
@@ -68,7 +64,7 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
     except (requests.RequestException, OSError, ValueError) as error:
         if isinstance(error, ValueError) and source.sha256 is None and seen.exists():
             remedy = f"delete {seen} to accept the present file, or {remedy}"
-        raise DownloadError(f"cannot download {source.url} ({_cause(error)}): {remedy}") from error
+        raise UserError(f"cannot download {source.url} ({_cause(error)}): {remedy}") from error
     return path
 
 

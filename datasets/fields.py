@@ -10,7 +10,7 @@ official splits. So is an attribute `split` whose values are train, validation a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,30 +24,19 @@ from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph, checked, masks_of
 
 FEATURES = ("x", "feat", "feature", "features", "attr")
-"""Names of the features; the first one present is used."""
+"""Names of the features; see `only`."""
 LABELS = ("y", "label", "labels", "class")
-"""Names of the labels; the first one present is used."""
+"""Names of the labels; see `only`."""
 MASK = "_mask"
 VALIDATION = ("val_mask", "valid_mask", "validation_mask", "dev_mask")
 ROLES = {"train": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "": 3}
 """Value of an attribute `split` → index in `RawGraph.official`; 3 is outside, for no role."""
 MISSING = (
-    "na",
-    "n/a",
-    "nan",
-    "none",
-    "null",
-    "nil",
-    "missing",
-    "unknown",
-    "unlabeled",
-    "unlabelled",
-    "?",
-    "-",
-)
+    "na", "n/a", "nan", "none", "null", "nil", "missing", "unknown", "unlabeled", "unlabelled", "?", "-",
+)  # fmt: skip
 """Texts that often mean a missing label: they do so among numeric labels; among names each is a class."""
 LONGEST_TEXT = 200
-"""Maximum characters of an attribute's text: arrays of text use the longest one's memory for every node."""
+"""Maximum characters of a label or an attribute: an array of text uses the longest one's memory per node."""
 
 
 def build(
@@ -75,23 +64,38 @@ def build(
         raw = checked(
             RawGraph(source, target, features, codes, official, attributes), Path(name), unlabelled=True
         )
-        left_out = [*unused, *others]
-        if loops := int((source == target).sum()):
-            left_out.append(f"{loops:,} loops")
-        note = f"left out: {', '.join(left_out)}" if left_out else ""
+        note = left_out(raw, [*unused, *others])
         return replace(as_dataset(name, raw, classes, note), class_names=names)
     except MalformedFileError as error:
         raise UserError(f"{name}: {error.reason}; correct the graph") from error
 
 
+def left_out(raw: RawGraph, unused: Iterable[str]) -> str:
+    """Return the note on a graph's unused parts and its loops; empty if there are none."""
+    loops = int((raw.source == raw.target).sum())
+    parts = [*unused, *([f"{loops:,} loops"] if loops else [])]
+    return f"left out: {', '.join(parts)}" if parts else ""
+
+
+def only(graph: str, found: Sequence[str]) -> str:
+    """Return the one name `found`. Raises UserError for several: a second one of labels may be a feature."""
+    if len(found) > 1:
+        raise UserError(f"{graph} has {' and '.join(found)}: keep one, and rename or remove the others")
+    return found[0]
+
+
 def as_array(values: Any, what: str) -> np.ndarray:
-    """Return values as an array of numbers or text. Raises UserError if that is impossible."""
+    """Return values as an array of numbers or text, lists with text as objects. Raises UserError if that is
+    impossible."""
+    kinds = {*map(type, values)} if isinstance(values, (list, tuple)) else set()
+    text = str in kinds <= {str, int, float, bool, type(None)}
     try:
-        array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+        kept = values.detach().cpu().numpy() if hasattr(values, "detach") else values
+        array = np.asarray(kept, object if text else None)
     except (TypeError, ValueError, RuntimeError) as error:
         # For example a sparse, quantised or ragged one.
         raise UserError(f"{what} cannot be read as an array ({error}): give a dense array") from error
-    if array.dtype.kind == "O":
+    if array.dtype.kind == "O" and not text:
         raise UserError(f"{what} must be a tensor or an array of numbers, not of {type(values).__name__}")
     return array
 
@@ -197,6 +201,10 @@ def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int, tuple[str
         raise UserError(f"{name}: the labels have the shape {values.shape}: give one label per node")
     names: tuple[str, ...] = ()
     if values.dtype.kind in "OUST":
+        if (longest := max((len(str(each)) for each in values), default=0)) > LONGEST_TEXT:
+            raise UserError(
+                f"{name}: a label has {longest:,} characters, but the maximum is {LONGEST_TEXT}: shorten it"
+            )
         texts = np.where(pandas.isna(values), "", np.char.strip(values.astype(str)))
         missing = np.isin(texts, ["", "-1", "-1.0"])
         marked = missing | np.isin(np.char.lower(texts), MISSING)

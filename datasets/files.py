@@ -15,15 +15,17 @@ import pooch
 from fedsub.datasets.errors import UserError
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with `~` replaced, except `~name` of an unknown user, which `Path.expanduser` refuses."""
+    return Path(os.path.expanduser(path))
+
+
 def find_data(noun: str, path: str) -> Path:
     """Find a file that a user names: in the working folder, else in FEDSUB_DATA.
 
     Raises UserError if it is in neither; `noun` names its kind in the message.
     """
-    tried = [
-        Path(folder).expanduser() / Path(path).expanduser()
-        for folder in ("", os.environ.get("FEDSUB_DATA", ""))
-    ]
+    tried = [expanded(folder) / expanded(path) for folder in ("", os.environ.get("FEDSUB_DATA", ""))]
     for candidate in tried:
         if candidate.is_file():
             return candidate
@@ -34,7 +36,7 @@ def find_data(noun: str, path: str) -> Path:
 def user_cache() -> Path:
     """Return the cache folder: FEDSUB_CACHE, else the operating system's cache folder for fedsub-bench."""
     folder = os.environ.get("FEDSUB_CACHE")
-    return Path(folder).expanduser() if folder else Path(pooch.os_cache("fedsub-bench"))
+    return expanded(folder) if folder else Path(pooch.os_cache("fedsub-bench"))
 
 
 def locate(name: str, data_directory: Path | None = None) -> Path | None:
@@ -49,12 +51,12 @@ def _folders(data_directory: Path | None) -> list[Path]:
     given = data_directory or os.environ.get("FEDSUB_DATA")
     if not given:
         return [user_cache()]
-    folder = Path(given).expanduser()
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise UserError(
-            f"the data folder {folder} {what}: give the folder of archives with --data or FEDSUB_DATA"
-        )
+    folder = expanded(given)
+    with explained("read", folder, "check the path and its permissions"):
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            fix = "give the folder of archives with --data or FEDSUB_DATA"
+            raise UserError(f"the data folder {folder} {what}: {fix}")
     return [folder, user_cache()]
 
 

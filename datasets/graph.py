@@ -59,6 +59,13 @@ class Dataset:
 
 def check_dataset(dataset: Dataset) -> None:
     """Raises UserError if a user's dataset does not have the shapes and types of its fields."""
+    held = [("graph", dataset.graph, dgl.DGLGraph), ("official", dataset.official, np.ndarray | None)]
+    held += [("features", dataset.features, Tensor), ("labels", dataset.labels, Tensor)]
+    held += [(f"attribute {name}", values, np.ndarray) for name, values in dataset.attributes.items()]
+    for what, given, kind in held:
+        if not isinstance(given, kind):
+            wrong = f"the {what} of {dataset.name} is a {type(given).__name__}"
+            raise UserError(f"{wrong}: give it in the type that datasets.Dataset states")
     nodes, labels = dataset.nodes, dataset.labels
     mended = "build it with datasets.graph.build_dataset, which does so"
     if dataset.features.ndim != 2 or len(dataset.features) != nodes or labels.shape != (nodes,):
@@ -66,8 +73,11 @@ def check_dataset(dataset: Dataset) -> None:
             f"{dataset.name} has {nodes} nodes, features of shape {tuple(dataset.features.shape)} and labels "
             f"of shape {tuple(labels.shape)}: give every node a row of features and a label"
         )
-    if dataset.features.dtype != torch.float32:
-        raise UserError(f"the features of {dataset.name} are {dataset.features.dtype}: give them as float32")
+    form = dataset.features.dtype, dataset.features.layout
+    if form not in ((torch.float32, torch.strided), (torch.float32, torch.sparse_csr)):
+        raise UserError(
+            f"the features of {dataset.name} are {form[0]}, {form[1]}: give them as float32, dense or CSR"
+        )
     if reason := unusable(as_array(dataset.features)):
         raise UserError(f"{dataset.name}: {reason}")
     if labels.dtype != torch.int64 or (
@@ -76,6 +86,8 @@ def check_dataset(dataset: Dataset) -> None:
         raise UserError(
             f"the labels of {dataset.name} must be int64 from 0 to {dataset.classes - 1}, or -1 for none"
         )
+    if len(dataset.class_names) not in (0, dataset.classes):
+        raise UserError(f"{dataset.name} has {dataset.classes} classes: give as many class_names, or none")
     for name, values in dataset.attributes.items():
         if values.shape != (nodes,) or values.dtype.kind not in "biuU":
             raise UserError(
@@ -84,7 +96,8 @@ def check_dataset(dataset: Dataset) -> None:
             )
     official = dataset.official
     if official is not None:
-        if official.dtype.kind != "b" or official.ndim != 3 or official[:, 0].shape != (3, nodes):
+        fit = official.ndim == 3 and official.shape[::2] == (3, nodes) and official.size
+        if official.dtype.kind != "b" or not fit:
             raise UserError(
                 f"the official splits of {dataset.name} are {official.dtype} of shape {official.shape}: give "
                 f"masks, bool of shape (3, splits, {nodes})"

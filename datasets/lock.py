@@ -17,15 +17,15 @@ GIVE_UP_AFTER = 120.0
 
 
 @contextmanager
-def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER) -> Iterator[None]:
+def locked(path: Path, give_up: float = GIVE_UP_AFTER) -> Iterator[None]:
     """Hold the lock on `path` within the block. Raises TimeoutError if another process keeps it."""
     lock = FileLock(path)
     try:
         try:
-            lock.acquire(timeout=min(tell, give_up))
+            lock.acquire(timeout=min(TELL_AFTER, give_up))
         except Timeout:
             print(f"waiting for {path}, which another process has locked", file=sys.stderr)
-            lock.acquire(timeout=max(0.0, give_up - tell))
+            lock.acquire(timeout=max(0.0, give_up - TELL_AFTER))
     except Timeout:
         reason = f"another process has locked {path} for {give_up:g} s; remove the file if nothing is running"
         raise TimeoutError(110, reason) from None

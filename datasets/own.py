@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.fields import FEATURES, LABELS, MASK, as_array, build
-from fedsub.datasets.files import explained
+from fedsub.datasets.fields import FEATURES, LABELS, MASK, as_array, build, only
+from fedsub.datasets.files import expanded, explained
 from fedsub.datasets.graph import Dataset, check_dataset
-from fedsub.datasets.loaders.raw import DAMAGE, check_unpacked, too_large
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_unpacked, too_large
 from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from fedsub.datasets.tables import EDGES, NODES, from_table, from_tables
 
@@ -31,7 +31,7 @@ _PLAIN = (str, int, float, type(None))
 
 def name_of(path: Path) -> str:
     """Return the name of the graph at a path: the name of its file or folder."""
-    path = path.expanduser()
+    path = expanded(path)
     if path.is_dir():
         return path.resolve().name
     return path.resolve().parent.name if path.name == EDGES else path.stem
@@ -39,7 +39,7 @@ def name_of(path: Path) -> str:
 
 def files_of(path: Path) -> list[Path]:
     """Return the files that `read` reads for a path."""
-    path = path.expanduser()
+    path = expanded(path)
     if path.is_dir():
         return [path / NODES, path / EDGES]
     return [path.parent / NODES, path] if path.suffix == TABLE else [path]
@@ -56,7 +56,7 @@ def read(path: Path) -> Dataset:
     `tables.ENDS`). Both begin with a row of names.
     Raises UserError if the file is missing or cannot be read; no code in it is run.
     """
-    path = path.expanduser()
+    path = expanded(path)
     if not path.exists():
         raise UserError(f"there is no graph at {path}: check the path")
     if not path.is_dir() and path.suffix not in (TENSORS, GRAPHML, TABLE):
@@ -69,7 +69,7 @@ def read(path: Path) -> Dataset:
     if path.suffix == GRAPHML:
         try:
             graph = networkx.read_graphml(path)
-        except (*DAMAGE, networkx.NetworkXException, LookupError) as error:
+        except (*DAMAGE, networkx.NetworkXException) as error:
             raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it again") from error
         return from_networkx(graph, path.stem)
     if path.name == NODES and not path.is_dir():
@@ -121,13 +121,16 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
 
     rows = {node: row for row, node in enumerate(graph.nodes)}
     ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
+    unused = dict.fromkeys(f"{key} of edges" for *_, given in graph.edges(data=True) for key in given)
+    # Where networkx keeps the defaults of a GraphML file.
+    defaults = graph.graph.get("node_default", {})
     # Each scalar of numpy or torch as a number: pandas would read a column of tensors as text.
     fields = [
         {key: held.item() if getattr(held, "ndim", 1) == 0 else held for key, held in found.items()}
-        for _, found in graph.nodes(data=True)
+        for found in ({**defaults, **given} for _, given in graph.nodes(data=True))
     ]
     table = pandas.DataFrame(fields).drop(columns="id", errors="ignore")
-    return from_table(name, ends[:, 0], ends[:, 1], table)
+    return from_table(name, ends[:, 0], ends[:, 1], table, unused)
 
 
 def as_own(graph: Any) -> Dataset:
@@ -153,11 +156,11 @@ def as_own(graph: Any) -> Dataset:
 
 
 def _field(holder: Any, names: Sequence[str], graph: str) -> Any:
-    for name in names:
-        found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-        if found is not None:
-            return found
-    raise UserError(f"{graph} has no {' or '.join(names)}: a graph needs edges, features and labels")
+    get = holder.get if isinstance(holder, Mapping) else lambda name: getattr(holder, name, None)
+    found = {name: held for name in names if (held := get(name)) is not None}
+    if not found:
+        raise UserError(f"{graph} has no {' or '.join(names)}: a graph needs edges, features and labels")
+    return found[only(graph, [*found])]
 
 
 def _load_tensors(path: Path) -> Any:
@@ -172,19 +175,21 @@ def _load_tensors(path: Path) -> Any:
                 with zipfile.ZipFile(path) as members:
                     check_unpacked(members.infolist(), path)
             found = torch.load(path, map_location="cpu", weights_only=True)
+            _check_room(path, found)
         except pickle.UnpicklingError as error:
             raise UserError(
                 f"cannot read {path}: it holds more than tensors and a PyG Data, which might run code; save "
                 "a dict of tensors with x, y and edge_index"
             ) from error
-        except OSError:
+        except MalformedFileError as error:
+            raise error.of_own(str(path), "save it again") from None
+        except (OSError, UserError):
             raise
-        except (*DAMAGE, LookupError) as error:
+        except DAMAGE as error:
             # For another kind of file, pickle's message is a number or empty.
             reason = " ".join(str(error).split())
             reason = reason if " " in reason else "torch.save did not write it"
             raise UserError(f"cannot read {path} ({reason}): save it again") from error
-    _check_room(path, found)
     return found
 
 

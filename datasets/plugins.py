@@ -21,7 +21,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
 from fedsub.datasets.errors import UserError, broken, unknown
-from fedsub.datasets.files import explained
+from fedsub.datasets.files import expanded, explained
 from fedsub.datasets.options import OptionValue, Spec, checked_options, defaults_of
 from fedsub.datasets.paths import PLUGIN
 
@@ -36,7 +36,7 @@ _MAY_RUN: ContextVar[frozenset[Path] | None] = ContextVar("may_run", default=Non
 @contextmanager
 def running_only(paths: Iterable[str]) -> Iterator[None]:
     """Allow code to run only from these files within the block."""
-    token = _MAY_RUN.set(frozenset(Path(path).expanduser().resolve() for path in paths))
+    token = _MAY_RUN.set(frozenset(expanded(path).resolve() for path in paths))
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def running_only(paths: Iterable[str]) -> Iterator[None]:
 def may_run(path: str | Path) -> bool:
     """Whether code from a file may run; see `running_only`."""
     allowed = _MAY_RUN.get()
-    return allowed is None or Path(path).expanduser().resolve() in allowed
+    return allowed is None or expanded(path).resolve() in allowed
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def load_file(noun: str, path: Path) -> ModuleType:
     hints look up their module by name. Raises UserError if the file does not exist, may not run or cannot be
     imported.
     """
-    path = path.expanduser()
+    path = expanded(path)
     if not path.is_file():
         raise UserError(f"there is no {noun} at {path}: check the path")
     if not may_run(path):

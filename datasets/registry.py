@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from fedsub.datasets import own
-from fedsub.datasets.archive import as_dataset, read_archive, write_archive
+from fedsub.datasets.archive import ATTRIBUTE, SPLITS, as_dataset, read_archive, write_archive
 from fedsub.datasets.catalogue import REGISTRY, DatasetInfo
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.fetch import fetch, forget
-from fedsub.datasets.files import explained, locate, user_cache
+from fedsub.datasets.fields import left_out
+from fedsub.datasets.files import expanded, explained, locate, user_cache
 from fedsub.datasets.graph import Dataset, binarised, check_dataset
 from fedsub.datasets.loaders import PARSERS, planetoid
+from fedsub.datasets.loaders.npz import open_npz
 from fedsub.datasets.loaders.raw import MalformedFileError
 from fedsub.datasets.lock import locked
 from fedsub.datasets.options import OptionValue, Spec, checked_options, format_name
@@ -65,8 +67,12 @@ def load(
     if not isinstance(name, (str, Spec, Path)):
         return own.as_own(name)
     if isinstance(name, Path):
-        # Without a slash, a folder would be read as a name.
-        name = str(name.expanduser().absolute())
+        # Without a slash, a folder would be read as a name; brackets would be read as options.
+        name = expanded(name).absolute()
+        if name.suffix != PLUGIN:
+            checked_options(str(name), lambda: None, parameters)
+            return _load_own(name)
+        name = str(name)
     base = Spec.of(name).name
     options = check(name, **parameters)
     given = user_object(PLUGINS.noun, base)
@@ -78,15 +84,8 @@ def load(
         return replace(generator.build(generator.options(**options)), name=format_name(path, options))
     if path in REGISTRY:
         return _load_published(REGISTRY[path], data_directory, download, **options)
-    if path.endswith(ARCHIVE):
-        try:
-            raw, meta = read_archive(Path(path).expanduser())
-        except MalformedFileError as error:
-            fix = "write it again with the arrays edge_src, edge_dst, feat and label"
-            raise error.of_own(path, fix) from None
-        return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
     if is_path(path) and not path.endswith(PLUGIN):
-        return own.read(Path(path))
+        return _load_own(Path(path))
     dataset = PLUGINS.call(path, **options)
     if not isinstance(dataset, Dataset):
         raise UserError(
@@ -115,7 +114,7 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
     if path in REGISTRY:
         return checked_options(path, _binary, options)
     if not path.endswith(PLUGIN) and path not in entry_points(PLUGINS.group):
-        if Path(path).expanduser().is_dir():
+        if expanded(path).is_dir():
             raise UserError(f"unknown dataset {path!r}: to read the folder of that name, write ./{path}")
         raise unknown("dataset", path, names())
     return PLUGINS.check(spec, **parameters)
@@ -172,6 +171,28 @@ def obtain(info: DatasetInfo) -> Path:
             }
             write_archive(archive, raw, meta)
     return archive
+
+
+_ARRAYS = (
+    "edge_src", "edge_dst", "label", "meta", *SPLITS,
+    "feat", "feat_data", "feat_indices", "feat_indptr", "feat_shape",
+)  # fmt: skip
+"""Arrays of an archive beside attributes."""
+
+
+def _load_own(path: Path) -> Dataset:
+    if not path.name.endswith(ARCHIVE):
+        with explained("read", path, "check the path and its permissions"):
+            return own.read(path)
+    try:
+        raw, meta = read_archive(expanded(path))
+        with open_npz(expanded(path)) as content:
+            unread = [key for key in content.names() if key not in _ARRAYS and not key.startswith(ATTRIBUTE)]
+    except MalformedFileError as error:
+        fix = "write it again with the arrays edge_src, edge_dst, feat and label"
+        raise error.of_own(str(path), fix) from None
+    note = "; ".join(filter(None, (str(meta.get("note", "")), left_out(raw, unread))))
+    return as_dataset(path.stem, raw, meta.get("classes"), note)
 
 
 def _load_published(

@@ -193,7 +193,7 @@ def fedpub(setting: FedPubSetting, options: FedPubOptions) -> Dataset:
     The sizes and edge probabilities are the paper's. Its description of labels and features is loose
     ("different label distributions", features not mentioned): `FedPubOptions` holds our choices. METIS mixes
     the communities here: with one label per community, 36 of 50 parts have one label in Figure 1's setting,
-    12 of 20 in Figure 3's. Partition by `planted_clients` and the scheme `file` instead.
+    12 of 20 in Figure 3's. Partition by the scheme `planted` instead.
     """
     rng = np.random.default_rng(options.seed)
     sizes = np.array(setting.subgraphs) * setting.nodes_each
@@ -211,7 +211,7 @@ def fedpub(setting: FedPubSetting, options: FedPubOptions) -> Dataset:
 
 
 def planted_clients(setting: FedPubSetting) -> np.ndarray:
-    """Return the client of each node as in the paper, (n,) int64, an assignment for the scheme `file`."""
+    """Return the client of each node as in the paper, (n,) int64; the scheme `planted`."""
     return np.repeat(np.arange(sum(setting.subgraphs)), setting.nodes_each)
 
 

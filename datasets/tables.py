@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import numpy as np
 
 from fedsub.datasets.archive import ATTRIBUTE
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.fields import FEATURES, LABELS, MASK, ROLES, build
+from fedsub.datasets.fields import FEATURES, LABELS, MASK, ROLES, build, only
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.raw import DAMAGE
 
@@ -30,8 +32,8 @@ ENDS = (
     ("sender", "receiver"), ("head", "tail"), ("start", "end"), ("u", "v"), ("a", "b"), ("1", "2"),
 )  # fmt: skip
 """Names of the two columns of an edge's ends."""
-_SPELT = re.compile(r"\(?[-+]?\s*[$€£¥]?\s*\d[\d.,' ]*\s*[%‰$€£¥]?\)?")
-"""A number formatted for people: `1,234`, `12 %`, `$5`."""
+_SPELT = re.compile(r"\(?[-+]?[$€£¥]?\d[\d.,']*[%‰$€£¥]?\)?")
+"""A number formatted for people, without its spaces: `1,234`, `12%`, `$5`."""
 _GROUPED = re.compile(r"[-+]?\d+(,\d{3})+|[-+]?\d+,\d+")
 """Ambiguous text: one number with a comma, or a list of whole numbers."""
 _WRAPPED = re.compile(r"(?:np\.|numpy\.)?(?:float|int)\d*\(([^()]*)\)|array|tensor")
@@ -42,8 +44,8 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
 
     Fields are separated by commas, or by semicolons or tabs if the first row has no commas; spaces around
     names and texts are dropped.
-    Raises UserError if the table cannot be read, if pandas would take its first column as row numbers or drop
-    its last column, and if its first column has no name."""
+    Raises UserError if the table cannot be read, if pandas would take its first column as row numbers, drop
+    its last column or rename the second of two columns with one name, and if its first column has no name."""
     import pandas
 
     kind: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_written else {}
@@ -51,6 +53,7 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
         with path.open(encoding="utf-8-sig") as stream:
             head = stream.readline()
         separator = next((each for each in ",;\t" if each in head), ",")
+        names = next(csv.reader([head], delimiter=separator, skipinitialspace=True), [])
         with warnings.catch_warnings():
             # Read as text, an empty field after a trailing separator would raise the warning too.
             warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
@@ -59,12 +62,14 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
             )
     except pandas.errors.ParserWarning as error:
         raise UserError(f"a row of {path} has more fields than the first row: name every column") from error
-    except (*DAMAGE, pandas.errors.ParserError) as error:
+    except (*DAMAGE, csv.Error, pandas.errors.ParserError) as error:
         raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it again") from error
     if str(table.columns[0]).startswith("Unnamed: "):
         raise UserError(
             f"the first column of {path} has no name: name it or remove it (in pandas, to_csv(index=False))"
         )
+    if twice := [key for key, count in Counter(map(str.strip, names)).items() if key and count > 1]:
+        raise UserError(f"{path} names two columns {twice[0]!r} in its first row: rename or remove one")
     table.columns = table.columns.str.strip()
     return table.apply(lambda column: column.str.strip()) if as_written else table
 
@@ -115,13 +120,14 @@ def _no_id(nodes: Path, column: str) -> UserError:
 
 
 def _end_columns(edges: Path, columns: list[str]) -> list[str]:
-    """Return the names of the two columns with an edge's ends: a known pair, or the only two columns.
+    """Return the names of the two columns with an edge's ends: `source` and `target`, another known pair if
+    there is only one, or the only two columns.
 
     Raises UserError if these columns cannot be told from others."""
     plain = [_ASIDE.sub("", str(column).lower()) for column in columns]
-    for pair in ENDS:
-        if all(plain.count(end) == 1 for end in pair):
-            return [columns[plain.index(end)] for end in pair]
+    found = [pair for pair in ENDS if all(plain.count(end) == 1 for end in pair)]
+    if len(found) == 1 or ENDS[0] in found:
+        return [columns[plain.index(end)] for end in found[0]]
     ends = {end for pair in ENDS for end in pair}
     if len(columns) == 2 and len(ends.intersection(plain)) != 1:
         return columns
@@ -137,7 +143,7 @@ def _refuse_hidden_id(nodes: Path, table: pandas.DataFrame, ends: pandas.DataFra
     for column in table:
         if column not in LABELS and not str(column).startswith(ATTRIBUTE):
             values = table[column].astype(str)
-            if values.is_unique and named <= set(values):
+            if values.is_unique and set() < named <= set(values):
                 raise _no_id(nodes, str(column))
 
 
@@ -154,27 +160,25 @@ def from_table(
             f"{name} has no {' or '.join(LABELS)} among {', '.join(map(str, table))}: every node needs a "
             "label, -1 if it has none"
         )
-    if len(labels) > 1:
-        # The second would be a feature that may reveal the first.
-        raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or remove all but one")
-    (label,) = labels
+    label = only(name, labels)
     further = table.drop(columns=label)
     _refuse_roles(name, further)
-    listed = next((key for key in FEATURES if key in further and not _is_plain(further[key])), None)
-    if listed is not None:
+    named = [key for key in FEATURES if key in further]
+    if not all(_is_plain(further[key]) for key in named):
+        listed = only(name, named)
         features = _lists(name, listed, further.pop(listed))
     else:
         aside = [key for key in further if str(key).endswith(MASK) or str(key).startswith(ATTRIBUTE)]
         rest = further.drop(columns=aside)
         _refuse_spelt_numbers(name, rest.select_dtypes(exclude=["number", "bool"]))
-        numbers = rest.select_dtypes(["number", "bool"])
-        if not numbers.shape[1]:
-            raise UserError(f"{name} has no features: give every node at least one number beside its label")
-        if gaps := [str(key) for key in numbers if numbers[key].isna().any()]:
+        if gaps := [str(key) for key in rest if _has_gaps(rest[key])]:
             raise UserError(
                 f"{name} has nodes without {gaps[0]}: fill it in, remove the column, or call it"
                 f" {ATTRIBUTE}{gaps[0]} if it is not a feature"
             )
+        numbers = rest.select_dtypes(["number", "bool"])
+        if not numbers.shape[1]:
+            raise UserError(f"{name} has no features: give every node at least one number beside its label")
         features = numbers[sorted(numbers.columns, key=str)].to_numpy(dtype=np.float32)
         further = further.drop(columns=numbers.columns)
     held = {key: further[key].to_numpy() for key in further}
@@ -185,6 +189,15 @@ def _is_plain(column: pandas.Series) -> bool:
     import pandas
 
     return bool(pandas.api.types.is_numeric_dtype(column))
+
+
+def _has_gaps(column: pandas.Series) -> bool:
+    """Whether a column of numbers, or of true and false, has empty fields."""
+    if _is_plain(column):
+        return bool(column.isna().any())
+    given = column.dropna().astype(str).str.lower()
+    given = given[given != ""]
+    return len(given) < len(column) and set() < set(given) <= {"true", "false"}
 
 
 def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
@@ -212,11 +225,12 @@ def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
         given = texts[key].dropna().astype(str)
         given = given[given != ""]
         is_number = pandas.to_numeric(given, errors="coerce").notna()
-        if (is_number | given.str.fullmatch(_SPELT)).sum() > len(given) / 2:
+        spelt = given.str.replace(r"\s", "", regex=True).str.fullmatch(_SPELT)
+        if (is_number | spelt).sum() > len(given) / 2:
             # The first text that is no plain number; the first of all if numbers are stored as text.
             row = is_number.idxmin()
             raise UserError(
-                f"{key} of {name} holds numbers, but the text {given[row]!r} in row {row} (from 0): write"
+                f"{key} of {name} holds numbers, but the text {given[row]!r:.80} in row {row} (from 0): write"
                 f" plain numbers, or call it {ATTRIBUTE}{key} if it is not a feature"
             )
 

@@ -21,6 +21,7 @@ from fedsub.benchmark.spec import catalog, sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.digests import content_of, digest, of_files, with_modules
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import expanded
 from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import UserObjects, user_object
@@ -69,7 +70,7 @@ class NamedFiles:
         """Return a metric, a user's file with the start of its content's digest in brackets: scores of an
         earlier state of the file are not scores of this one."""
         path = Path(metric)
-        if not metric.endswith(PLUGIN) or not path.expanduser().exists():
+        if not metric.endswith(PLUGIN) or not expanded(path).exists():
             return metric
         return f"{metric}[{self._content('metric', path)[:8]}]"
 
@@ -205,11 +206,11 @@ def _path_in(part: str, spec: Spec) -> Path | None:
         path = Path(spec.name)
     elif part in ("partition", "split") and spec.name == FILE and "path" in spec.written:
         path = Path(spec.written["path"])
-        if _is_data(path.expanduser()):
+        if _is_data(expanded(path)):
             return None
     else:
         return None
-    return path if path.expanduser().exists() else None
+    return path if expanded(path).exists() else None
 
 
 def names_of(cell: Cell) -> dict[str, str]:
@@ -252,7 +253,7 @@ def _name_of(part: str, path: Path) -> str:
 def _registered(path: Path) -> str:
     """Return the name that a file registers its method under, or the stem if the name is no literal."""
     try:
-        tree = ast.parse(content_of(path.expanduser()))
+        tree = ast.parse(content_of(expanded(path)))
     except (SyntaxError, ValueError):
         # Importing it reports the error.
         return path.stem

@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.files import explained
+from fedsub.datasets.files import expanded, explained
 from fedsub.datasets.paths import PLUGIN
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def of_file(path: Path) -> str:
 
 def with_modules(path: Path) -> dict[Path, bytes]:
     """File → content, or code of a `.py` file, for a file and the modules beside it that it imports."""
-    path = path.expanduser()
+    path = expanded(path)
     if path.suffix != PLUGIN:
         return {path: content_of(path)}
     found: dict[Path, bytes] = {}

@@ -77,7 +77,8 @@ class Given:
         fixed: Any
         if isinstance(given, Partition):
             fixed = Drawn(given.nodes, given.added, given.names)
-            parts, count = [*given.nodes, *filter(np.size, [given.added])], given.clients
+            further = [given.added, np.array(given.names, dtype=str)]
+            parts, count = [*given.nodes, *filter(np.size, further)], given.clients
         else:
             fixed = clients_from(given, nodes)
             parts, count = [fixed], int(fixed.max(initial=0)) + 1
@@ -139,6 +140,9 @@ def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None)
 def _partitions(given: Any) -> list[Any]:
     """Return one partition or several as a list; a list of clients, or of sets of nodes, is one partition."""
     several = listed(given)
+    # A tuple may be a node, as in a grid of networkx.
+    if all(is_grouped(each) and each and not isinstance(each[0], tuple) for each in several):
+        return several
     numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
     # A scheme is not given twice, so repeated names are the clients of the nodes.
     named = all(isinstance(each, str) for each in several) and len({*several}) < len(several)

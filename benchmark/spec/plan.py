@@ -18,7 +18,7 @@ from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, Protocol, bare,
 from fedsub.benchmark.spec.request import SEARCH_SEEDS, Request
 from fedsub.benchmark.spec.settings import AXES, setting_from_text
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.files import locate
+from fedsub.datasets.files import expanded, locate
 from fedsub.datasets.options import OptionValue, Spec, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import NOT_RUN, may_run, user_objects
@@ -223,7 +223,7 @@ def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
     for text in request.partition:
-        if not text.endswith(PLUGIN) and Path(text).expanduser().is_file():
+        if not text.endswith(PLUGIN) and expanded(text).is_file():
             raise UserError(f"{text} is no partition scheme: write file[path={text}]")
     for axis in ("partition", "method", "backbone"):
         for text in getattr(request, axis):
@@ -241,7 +241,7 @@ def _located(text: str) -> str:
 
 def _check_graph(text: str) -> None:
     name, _ = parse_name(text)
-    if is_path(name) and not Path(name).expanduser().exists():
+    if is_path(name) and not expanded(name).exists():
         raise UserError(f"there is no graph at {name}: check the path")
     catalog.checked("dataset", text)
 

@@ -19,13 +19,13 @@ from fedsub.datasets.loaders import (
 )
 from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph
 
-__all__ = ["PARSERS", "MalformedFileError", "Parser", "RawGraph"]
-
-Parser = Callable[[Mapping[str, Path]], RawGraph]
+__all__ = ["PARSERS", "MalformedFileError"]
 
 _FORMATS = (
     acdne, am_gcn, facebook100, gnn_benchmark, graphsaint, heterophilous, musae, ogb, planetoid, wikics,
 )  # fmt: skip
 
-PARSERS: Mapping[str, Parser] = {each.__name__.rpartition(".")[2]: each.parse for each in _FORMATS}
+PARSERS: Mapping[str, Callable[[Mapping[str, Path]], RawGraph]] = {
+    each.__name__.rpartition(".")[2]: each.parse for each in _FORMATS
+}
 """Name in `DatasetInfo.loader` → parser."""

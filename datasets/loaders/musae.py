@@ -65,7 +65,7 @@ def _language(language: str, files: Mapping[str, Path]) -> tuple[np.ndarray, sp.
 def _read(path: Path, reader: Callable[[Path], Read]) -> Read:
     try:
         return reader(path)
-    except (*DAMAGE, LookupError, AttributeError, OverflowError, RecursionError) as error:
+    except DAMAGE as error:
         raise malformed(path, f"not MUSAE's, or truncated ({' '.join(str(error).split())})") from error
 
 

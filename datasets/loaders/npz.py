@@ -22,10 +22,15 @@ class NpzReader:
     def __getitem__(self, key: str) -> np.ndarray:
         if key not in self._content:
             raise malformed(self.path, f"the array {key!r} is missing")
+        reason = f"the array {key!r} is damaged or holds objects"
         try:
-            return self._content[key]
+            found = self._content[key]
         except DAMAGE as error:
-            raise malformed(self.path, f"the array {key!r} is damaged or holds objects") from error
+            raise malformed(self.path, reason) from error
+        # numpy returns a member that is no array as bytes.
+        if not isinstance(found, np.ndarray):
+            raise malformed(self.path, reason)
+        return found
 
     def __contains__(self, key: object) -> bool:
         return key in self._content

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, open_zip, sole_member
+from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, open_zip, sole_member, too_large
 
 MEMBERS = ("raw/edge.csv.gz", "raw/node-feat.csv.gz", "raw/node-label.csv.gz")
 """Members that are read; publication years are not used."""
@@ -42,5 +42,12 @@ def _read(archive: zipfile.ZipFile, path: Path, member: str) -> np.ndarray:
     import pandas
 
     with gzip.open(archive.open(sole_member(archive, path, f"/{member}"))) as stream:
+        # A gzip file does not state its size.
+        size = 0
+        while chunk := stream.read(2**20):
+            size += len(chunk)
+            if reason := too_large(size, path):
+                raise malformed(path, reason)
+        stream.seek(0)
         found: np.ndarray = pandas.read_csv(stream, header=None).to_numpy()
     return found

@@ -38,14 +38,17 @@ DAMAGE = (
     SyntaxError,
     EOFError,
     OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
     RuntimeError,
     TypeError,
     ValueError,
     MemoryError,
 )
 """Exceptions of zipfile and numpy for damaged files. RuntimeError and MemoryError occur for bits that claim
-encryption, an unknown compression or an array of absurd size; TokenError, SyntaxError and TypeError for a
-header that is no valid Python literal."""
+encryption, an unknown compression or an array of absurd size; TokenError, SyntaxError, TypeError,
+ArithmeticError, AttributeError and LookupError for a header that is no valid literal or description."""
 
 Features: TypeAlias = Any
 """A numpy array or a scipy CSR matrix; scipy has no type hints."""
@@ -87,12 +90,13 @@ def malformed(path: Path, reason: str) -> MalformedFileError:
     return error
 
 
-def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
-    """Check that a graph's arrays fit together, and return it. `unlabelled` allows nodes without a label, -1.
+def checked(raw: RawGraph, path: Path, unlabelled: bool = False, classes: int = 0) -> RawGraph:
+    """Check that a graph's arrays fit together, and return it. `unlabelled` allows nodes without a label, -1;
+    `classes` is the number of classes if the file states it, else 0.
 
     Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside the graph,
-    a label is negative or not below the number of nodes, a feature is unusable (`graph.unusable`), or a
-    published split gives a node two roles.
+    a label is negative or not below `classes` (if 0, the number of nodes), a feature is unusable
+    (`graph.unusable`), or a published split gives a node two roles.
     """
     if raw.labels.ndim != 1 or raw.labels.dtype.kind not in "iu" or len(raw.labels) == 0:
         raise malformed(path, "the labels are not one integer per node")
@@ -114,8 +118,9 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     if raw.labels.min() < (-1 if unlabelled else 0):
         raise malformed(path, "a label is negative")
     # Code that counts classes allocates memory up to the highest label.
-    if int(raw.labels.max()) >= nodes:
-        raise malformed(path, f"a label is {raw.labels.max()} but {nodes} nodes make at most {nodes} classes")
+    if int(raw.labels.max()) >= (classes or nodes):
+        most = f"the file states {classes}" if classes else f"{nodes} nodes make at most {nodes}"
+        raise malformed(path, f"a label is {raw.labels.max()} but {most} classes")
     if reason := unusable(raw.features):
         raise malformed(path, reason)
     if raw.official is not None and raw.official.sum(axis=0).max(initial=0) > 1:

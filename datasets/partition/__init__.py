@@ -14,7 +14,6 @@ from typing import Any
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import OptionValue, Spec, format_name
-from fedsub.datasets.partition import attribute
 from fedsub.datasets.partition.base import Partition, as_partition
 from fedsub.datasets.plugins import Kind
 
@@ -26,17 +25,6 @@ SCHEMES = Kind(
     shared=("balance", "base", "random_edges", "statistics"),
     given=3,
 )
-
-
-def takes_clients_from_data(scheme: str | Spec) -> bool:
-    """Whether the scheme takes the number of clients from the data."""
-    return Spec.of(scheme).name == "attribute"
-
-
-def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
-    """Return how many clients the scheme `attribute` finds in a graph. Raises UserError as it does."""
-    spec = Spec.of(scheme)
-    return attribute.clients_in(dataset, **SCHEMES.check(spec))
 
 
 def partition(

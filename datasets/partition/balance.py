@@ -13,13 +13,7 @@ def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
 
     Cutting a client in two along this order cuts few of its edges.
     """
-    matrix = sp.csr_matrix(adjacency)
-    return sp.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
-
-
-def even_sizes(nodes: int, clients: int) -> np.ndarray:
-    """Return K sizes with sum n that differ by at most one, spread evenly; (K,) int64."""
-    return np.diff(np.arange(clients + 1) * nodes // clients)[::-1].astype(np.int64)
+    return sp.csgraph.reverse_cuthill_mckee(adjacency, symmetric_mode=True).astype(np.int64)
 
 
 def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -112,9 +112,15 @@ def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
     """
     if is_grouped(given):
         pairs = [(node, client) for client, nodes in enumerate(given) for node in nodes]
-        given, count = dict(pairs), len(pairs)
-        if count > len(given):
+        try:
+            client_of = dict(pairs)
+        except TypeError:
+            raise UserError("a node cannot be a list or set: give one set of nodes for each client") from None
+        if len(pairs) > len(client_of):
+            if len(given) == 1:
+                raise UserError("the only list has a node twice: for a client per node, give the list itself")
             raise UserError("a node is in two of the sets: for overlapping clients give a datasets.Partition")
+        given = client_of
     if isinstance(given, Mapping):
         nodes = range(len(given)) if names is None else names
         if len(nodes) != len(given) or any(node not in given for node in nodes):
@@ -152,11 +158,16 @@ def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.nd
     if component is None or assignment.shape != component.shape:
         return assignment
     if lost := sorted(set(assignment.tolist()) - set(assignment[component].tolist()) - {-1}):
-        raise UserError(
-            f"client {lost[0]} in {called} has no node in the largest component of {dataset.name}, and other"
-            " nodes are not used: set largest_component=false or leave the client out"
-        )
+        raise outside(dataset, lost[0], called)
     return assignment[component]
+
+
+def outside(dataset: Dataset, client: int, called: str) -> UserError:
+    """Return the error for a client in `called` without a node in the largest component."""
+    return UserError(
+        f"client {client} in {called} has no node in the largest component of {dataset.name}, and other"
+        " nodes are not used: set largest_component=false or leave the client out"
+    )
 
 
 def as_partition(
@@ -165,12 +176,15 @@ def as_partition(
     """Check a scheme's result, a client per node or a list of node arrays, and make it a `Partition`.
 
     Raises UserError if it is not one integer per node, names a client or node that does not exist, repeats a
-    node within a client, leaves a client empty, or adds invalid edges.
+    node within a client, leaves a client empty, adds invalid edges, or gives names to some clients only.
     """
     if isinstance(result, Drawn):
         added = _checked_edges(scheme, result.edges, nodes)
         found = as_partition(scheme, result.clients, nodes, clients)
-        return replace(found, added=added, names=result.names)
+        names = tuple(map(str, result.names))
+        if len(names) not in (0, clients):
+            raise UserError(f"{scheme} names {len(names)} of {clients} clients: give each a name, or none")
+        return replace(found, added=added, names=names)
     if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
         # For example a tensor.
         result = np.asarray(result)

@@ -9,7 +9,7 @@ from fedsub.datasets.files import find_data
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.npz import NpzReader, open_npz
 from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError
-from fedsub.datasets.partition.base import of_component
+from fedsub.datasets.partition.base import of_component, outside
 
 
 def check_options(*, path: str, **others: object) -> None:
@@ -33,9 +33,13 @@ def partition(
     read, component = _read(path, key), dataset.component
     if isinstance(read, np.ndarray):
         return of_component(dataset, read, path)
-    if component is not None:
-        return [_within(nodes, component) for nodes in read]
-    return read
+    if component is None:
+        return read
+    parts = [_within(nodes, component) for nodes in read]
+    for client, part in enumerate(parts):
+        if len(read[client]) and not len(part):
+            raise outside(dataset, client, path)
+    return parts
 
 
 def clients_in(*, path: str = "", key: str = "") -> int:
@@ -43,7 +47,7 @@ def clients_in(*, path: str = "", key: str = "") -> int:
     read = _read(path, key)
     if isinstance(read, list):
         return len(read)
-    return int(read.max(initial=-1)) + 1 if read.dtype.kind in "iu" else 0
+    return int(read.max()) + 1 if read.size and read.dtype.kind in "iu" else 0
 
 
 def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
@@ -61,7 +65,7 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
     what, fix = f"the partition in {found}", "write the file again"
     try:
         if found.suffix in (".csv", ".txt"):
-            text = found.read_text().replace(",", "\n")
+            text = found.read_text("utf-8-sig").replace(",", "\n")
             return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=1)
         if found.suffix not in (".npy", ".npz"):
             raise UserError(f"cannot read {found}: its name must end in .npy, .npz, .csv or .txt")

@@ -2,7 +2,8 @@
 
 Blondel et al., Fast unfolding of communities in large networks, 2008. `merge=packed` as in FedStruct
 (Appendix K.1, Tables 5 and 7), after FedSage; `merge=random` as FED-PUB (Appendix C.2, Table 6) describes
-FedSage's merge (Zhang et al. 2021); `merge=in-turn` as in FederatedScope-GNN's code (`LouvainSplitter`).
+FedSage's merge (Zhang et al. 2021); `merge=in-turn` as in FederatedScope-GNN's code (`LouvainSplitter`),
+which finds the communities by python-louvain. Here scikit-network finds them, and they are not the same ones.
 """
 
 from __future__ import annotations

@@ -21,12 +21,9 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
     Raises UserError if Louvain finds fewer than K communities.
     """
     found = louvain.communities(dataset.adjacency(), seed)
-    sizes = np.bincount(found)
-    if len(sizes) < clients:
+    if (count := int(found.max()) + 1) < clients:
         raise UserError(
-            f"Louvain finds {len(sizes)} communities in {dataset.name}, fewer than {clients} clients:"
-            f" ask for at most {len(sizes)} clients"
+            f"Louvain finds {count} communities in {dataset.name}, fewer than {clients} clients:"
+            f" ask for at most {count} clients"
         )
-    client = np.full(len(sizes), -1, dtype=np.int64)
-    client[np.argsort(-sizes, kind="stable")[:clients]] = np.arange(clients)
-    return client[found]
+    return np.where(found < clients, found, -1)

@@ -1,6 +1,6 @@
 """`metis-imbalanced`: METIS parts of equal size, some of them merged into larger clients.
 
-FED-PUB, Appendix C.10 (Fig. 12): 20 parts, of which five, three, two, two and two are merged. With the six
+FED-PUB, Section 5.2 (Fig. 12): 20 parts, of which five, three, two, two and two are merged. With the six
 remaining parts that makes eleven clients, while the paper says ten.
 """
 

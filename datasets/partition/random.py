@@ -16,8 +16,6 @@ def partition(dataset: Dataset, clients: int, seed: int, *, balanced: bool = Fal
     """
     generator = stream(seed, "random partition")
     if balanced:
-        return generator.permutation(
-            np.repeat(np.arange(clients), balance.even_sizes(dataset.nodes, clients))
-        )
+        return generator.permutation(np.arange(dataset.nodes) * clients // dataset.nodes)
     drawn = generator.integers(clients, size=dataset.nodes)
     return balance.fill_empty(drawn, clients, generator.permutation(dataset.nodes))

@@ -64,7 +64,7 @@ class PartitionStatistics:
 def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     """Return all statistics of a partition of `dataset`."""
     dataset = partition.completed(dataset)
-    member = membership(partition, dataset.nodes)
+    member = ones_at(partition.origin, partition.client, (dataset.nodes, partition.clients))
     upper = sp.triu(dataset.adjacency(), k=1, format="coo")
     source, target = upper.row.astype(np.int64), upper.col.astype(np.int64)
     shared = member[source].multiply(member[target]).tocoo()
@@ -77,7 +77,10 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     told = shared.row[labelled[shared.row]]
     counts = label_counts(dataset, partition)
     counts = counts[counts.any(axis=1)] if counts.any() else counts
-    distances = label_divergences(counts)
+    shares = label_shares(counts)
+    overall = np.bincount(labels[labels >= 0], minlength=dataset.classes)
+    away = np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1)
+    distances = label_divergences(shares)
     pairs = distances[np.triu_indices(len(counts), k=1)]
     sizes = partition.sizes
     return PartitionStatistics(
@@ -95,15 +98,10 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
         edge_homophily=float(same[told].mean()) if len(told) else None,
         label_divergence=float(np.median(pairs)) if pairs.size else None,
         heterogeneity=float(np.median(distances)),
-        label_distance=label_distance(counts, np.bincount(labels[labels >= 0], minlength=dataset.classes)),
-        pairwise_label_distance=pairwise_label_distance(counts),
+        label_distance=float(away.mean()),
+        pairwise_label_distance=float(pdist(shares, "cityblock").mean()) if pairs.size else None,
         clustering=_clustering(partition, dataset.nodes, source[shared.row], target[shared.row], shared.col),
     )
-
-
-def membership(partition: Partition, nodes: int) -> sp.csr_matrix:
-    """Return the matrix with 1 if a client holds a node, (n, K) float32."""
-    return ones_at(partition.origin, partition.client, (nodes, partition.clients))
 
 
 def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
@@ -119,26 +117,14 @@ def label_shares(counts: np.ndarray) -> np.ndarray:
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def label_divergences(counts: np.ndarray) -> np.ndarray:
-    """Return the Jensen–Shannon distance, in nats, of every two rows of `counts` (K, C); (K, K) float64."""
-    shares = label_shares(counts)
+def label_divergences(shares: np.ndarray) -> np.ndarray:
+    """Return the Jensen–Shannon distance, in nats, of every two rows of `shares` (K, C); (K, K) float64."""
     first, second = np.triu_indices(len(shares), k=1)
     middle = (shares[first] + shares[second]) / 2
     divergence = (rel_entr(shares[first], middle) + rel_entr(shares[second], middle)).sum(axis=1) / 2
     distances = np.zeros((len(shares), len(shares)))
     distances[first, second] = distances[second, first] = np.sqrt(np.maximum(divergence, 0))
     return distances
-
-
-def label_distance(counts: np.ndarray, overall: np.ndarray) -> float:
-    """Return the mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
-    shares = label_shares(counts)
-    return float(np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1).mean())
-
-
-def pairwise_label_distance(counts: np.ndarray) -> float | None:
-    """Mean over pairs of clients of the L1 distance of label shares, `counts` (K, C); None for one client."""
-    return float(pdist(label_shares(counts), "cityblock").mean()) if len(counts) > 1 else None
 
 
 def local_clustering(adjacency: sp.csr_matrix) -> np.ndarray:

@@ -49,7 +49,8 @@ def make_split(
     labels = source.labels if isinstance(source, Dataset) else source
     classes = dataset.classes if dataset is not None and classes is None else classes
     array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    classes = int(array.max(initial=-1)) + 1 if classes is None else classes
+    if classes is None:
+        classes = int(array.max()) + 1 if len(array) else 0
     if len(array) and (array.min() < -1 or array.max() >= classes):
         raise UserError(f"labels run from {array.min()} to {array.max()}: expected 0 to {classes - 1}")
     unlabelled = array < 0

@@ -1,4 +1,4 @@
-"""`ratio-per-client`: shares of each client's nodes, of every class if stratified (FedSpray, OpenFGL).
+"""`ratio-per-client`: shares of a client's nodes, by class if stratified (FedSpray; OpenFGL up to rounding).
 
 FedSpray rounds the shares and keeps at least one training node. Options for other methods' code: FedTAD
 `stratified=true,rounding=floor`; FedGTA and AdaFGL `rounding=floor`. Copies of a node may differ in role.

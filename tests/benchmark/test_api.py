@@ -148,7 +148,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     table = run(dataset=[graph, GRAPH], partition=halves, clients=2, method="fedavg", rounds=1)
     assert set(table.frame()["partition"]) == {"halves"}
     assert table.records[0].result.partition_statistics == record.result.partition_statistics
-    for other in (owner.tolist(), [{*range(0, 34, 2)}, {*range(1, 34, 2)}], dict(enumerate(owner.tolist()))):
+    sets = [{*range(0, 34, 2)}, {*range(1, 34, 2)}]
+    for other in (owner.tolist(), sets, [sets], dict(enumerate(owner.tolist()))):
         (same,) = run(dataset=graph, partition=other, clients=2, method="fedavg", rounds=1)
         assert same.key == record.key
 
@@ -313,7 +314,7 @@ def test_clients_of_an_attribute_a_file_and_of_what_is_given_are_counted(tmp_pat
     for node, values in graph.nodes(data=True):
         values |= {"x": [float(node), 1.0], "y": node % 2, "ward": "abc"[node % 3]}
     by_name, in_sets = ["Oslo", "Rome", "Bern"] * 4, [{*range(4)}, {*range(4, 8)}, {*range(8, 12)}]
-    np.save(tmp_path / "clients.npy", np.arange(12) % 3)
+    np.save(tmp_path / "clients.npy", np.arange(12, dtype=np.uint8) % 3)
     in_file = f"file[path={tmp_path / 'clients.npy'}]"
     for given in (np.arange(12) % 3, by_name, in_sets, in_file, "attribute[key=ward]"):
         found = run(dataset=graph, partition=given, method="local", rounds=1, seeds=1)
@@ -361,17 +362,17 @@ def test_a_search_among_several_must_be_named(data_directory: Path, tmp_path: Pa
 def test_a_given_partition_keeps_its_edges_and_names_and_fits_its_graph() -> None:
     graph = datasets.load("community[nodes=60]")
     nodes = (np.arange(30), np.arange(30, 60))
-    parts = [
-        Partition("own", nodes, added, ("a", "b")) for added in (np.array([[0], [59]]), np.zeros((2, 0)))
-    ]
-    given = [Given(), Given()]
+    edges, none = np.array([[0], [59]]), np.zeros((2, 0))
+    kinds = [(edges, ("a", "b")), (none, ("a", "b")), (none, ("a", "c"))]
+    parts = [Partition("own", nodes, *kind) for kind in kinds]
+    given = [Given() for _ in parts]
     drawn = []
     for each, part in zip(given, parts, strict=True):
         name = each.partition(part, graph)
         drawn.append(each.objects["partition scheme", name](graph, 2, 0))
-    assert [each.edges.tolist() for each in drawn] == [[[0], [59]], [[], []]]
+    assert [each.edges.tolist() for each in drawn] == [[[0], [59]], [[], []], [[], []]]
     assert drawn[0].names == ("a", "b")
-    assert given[0].digests != given[1].digests
+    assert given[0].digests != given[1].digests != given[2].digests
     source, target = np.arange(29), np.arange(1, 30)
     lone = build_dataset("lone", source, target, np.ones((60, 2)), np.arange(60) % 2)
     with pytest.raises(UserError, match="only the largest component is used: set largest_component=false"):

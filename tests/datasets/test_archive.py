@@ -1,5 +1,6 @@
 """The project's own file format: nothing lost, nothing torn, damage is one sentence."""
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,18 +16,26 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.loaders.raw import RawGraph
 from tests.datasets import formats
 
+HEAD = b"\x93NUMPY\x01\0\x80\0{'descr': %s, 'fortran_order': False, 'shape': (%s,)}" + b" " * 128
+"""The beginning of an array's file."""
+
 
 def tiny(features: object = formats.SPARSE) -> RawGraph:
     return RawGraph(formats.SOURCE, formats.TARGET, features, formats.LABELS)
 
 
 def changed(folder: Path, raw: RawGraph, **arrays: object) -> Path:
-    """An archive with other `arrays`; None leaves one out."""
+    """An archive with other `arrays`; None leaves one out, bytes are written as they are."""
     path = folder / "tiny.npz"
     write_archive(path, raw, {"name": "tiny"})
     with np.load(path) as content:
-        kept = {name: values for name, values in {**content, **arrays}.items() if values is not None}
-    np.savez_compressed(path, **kept)
+        kept = {**content, **arrays}
+    stored = {name: values for name, values in kept.items() if isinstance(values, np.ndarray)}
+    np.savez_compressed(path, **stored)  # type: ignore[arg-type]
+    with zipfile.ZipFile(path, "a") as members:
+        for name, values in kept.items():
+            if isinstance(values, bytes):
+                members.writestr(f"{name}.npy", values)
     return path
 
 
@@ -147,6 +156,9 @@ def test_a_small_file_that_asks_for_much_memory_is_not_read(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"label": b"no array"}, "'label' is damaged"),
+        ({"label": HEAD % (b"()", b"12")}, "'label' is damaged"),
+        ({"label": HEAD % (b"'<i8'", b"2" * 30)}, "'label' is damaged"),
         ({"edge_dst": np.full(14, 12)}, "outside its 12 nodes"),
         ({"label": np.zeros(5, dtype=int)}, "12 feature rows but 5 labels"),
         ({"feat_indptr": np.zeros(13, dtype=int)}, "row pointers"),
@@ -154,6 +166,8 @@ def test_a_small_file_that_asks_for_much_memory_is_not_read(
         ({"feat_indptr": np.array([0, 2**63 - 1, -2, *[20] * 9, formats.SPARSE.nnz])}, "row pointers"),
         ({"feat": np.full((12, 2), 1e300)}, "not finite|single precision"),
         ({"label": np.array([2**50, *[0] * 11])}, "at most 12 classes"),
+        ({"meta": np.array('{"classes": 2}')}, "a label is 2 but the file states 2 classes"),
+        ({"meta": np.array('{"classes": 40000}'), "label": np.arange(12) + 1}, "at most 12 classes"),
         ({"edge_dst": np.full(14, 1.9)}, "integer lists"),
         ({"split_test": None}, "'split_test' is missing"),
         ({"split_test": formats.MASKS[2, :, 1:]}, "its split masks are not true or false for each of 12"),

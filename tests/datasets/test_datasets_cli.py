@@ -62,6 +62,8 @@ def test_export_leaves_what_is_there(
     assert main(["export", "community[nodes=60]"]) == 2
     assert "community.npz exists: give another file with --output" in capsys.readouterr().err
     assert main(["export", "./community.npz"]) == 2
+    assert main(["export", "./"]) == 2
+    assert "there is no nodes.csv" in capsys.readouterr().err
     assert Path("community.npz").read_bytes() == before
     assert main(["export", "community[nodes=60]", "--output", "community.npz"]) == 0
     assert registry.load("./community.npz").nodes == 60
@@ -86,6 +88,8 @@ def test_a_full_disk_leaves_the_clients_that_are_there(
     ("arguments", "sentence"),
     [
         (["export", SMALL, "--output", "mine.txt"], "the file's name must end in .npz"),
+        (["info", "~nobody-here/x.csv"], "there is no graph at ~nobody-here/x.csv: check the path"),
+        (["list", "--data", "a" * 300], "File name too long; check the path"),
         (["list", "--data", "/nowhere"], "the data folder /nowhere does not exist"),
         (["partition", SMALL, "--output", "clients.txt"], "the file's name must end in .npy"),
         (["partition", SMALL, "--scheme", "random", "--seed", "-1"], "give a seed of at least 0"),
@@ -102,8 +106,11 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert captured.err.count("\n") == 1
 
 
-def test_partition_prints_statistics(capsys: pytest.CaptureFixture[str]):
-    assert main(["partition", SMALL, "--clients", "4", "--format", "json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+def test_partition_prints_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    more = ["--scheme", "louvain-openfgl[delta=1]", "--output", str(tmp_path / "clients.npy")]
+    assert main(["partition", SMALL, "--clients", "30", "--format", "json", *more]) == 0
+    captured = capsys.readouterr()
+    content = json.loads(captured.out)
+    assert "added edges are not in the file" in captured.err
     assert content["dataset"] == SMALL
-    assert content["statistics"]["clients"] == 4
+    assert content["statistics"]["clients"] == 30

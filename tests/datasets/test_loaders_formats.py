@@ -56,10 +56,16 @@ def test_truncated_files_name_themselves(name: str, share: float, tmp_path: Path
         parse(files)
 
 
-def test_the_split_comes_with_ogbs_graph(tmp_path: Path):
-    official = ogb.parse(formats.write_ogb(tmp_path / "arxiv.zip")).official
+def test_the_split_comes_with_ogbs_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = formats.write_ogb(tmp_path / "arxiv.zip")
+    official = ogb.parse(files).official
     assert official is not None
     assert [np.flatnonzero(mask).tolist() for mask in official[:, 0]] == [[*range(6)], [6, 8], [7, 9, 10]]
+    # More than a packed table and less than one unpacked.
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.UNPACKED_BYTES", 110)
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.UNPACKED_RATIO", 0)
+    with pytest.raises(MalformedFileError, match="bytes unpack to 120, more"):
+        ogb.parse(files)
 
 
 @pytest.mark.parametrize("member", [*ogb.MEMBERS, *ogb.ROLES])

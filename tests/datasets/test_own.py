@@ -116,11 +116,13 @@ def test_every_object_keeps_splits_and_attributes() -> None:
     assert known(replace(found, attributes={**found.attributes, "country": COUNTRY}))
 
     plain = as_networkx()
+    plain.add_edge("n0", "n1", weight=3)
     for node, name in enumerate(plain.nodes):
         plain.nodes[name].update(train_mask=bool(TRAIN[node]), test_mask=bool(TEST[node]), height=node / 3)
         if COUNTRY[node]:
             plain.nodes[name].update(country=str(COUNTRY[node]), hospital=int(HOSPITAL[node]))
-    assert known(datasets.from_networkx(plain))
+    assert known(found := datasets.from_networkx(plain))
+    assert "weight of edges" in found.note
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
@@ -142,12 +144,14 @@ def test_networkx_nodes_may_hold_arrays_and_tensors(kind: Any) -> None:
 def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     torch.save(as_pyg().to_dict(), tmp_path / "mine.pt")
     plain = as_networkx()
+    plain.graph["node_default"] = {"country": "NA"}
     role = np.where(TRAIN, "train", np.where(TEST, "test", ""))
     for node, (name, content) in enumerate(plain.nodes(data=True)):
         content["f1"], content["f2"] = content.pop("x")
         plain.nodes[name].update(
             attribute_hospital=int(HOSPITAL[node]), country=str(COUNTRY[node]), split=str(role[node])
         )
+    del plain.nodes["n0"]["country"]
     networkx.write_graphml(plain, tmp_path / "mine.graphml")
     write_tables(tmp_path)
     path = tmp_path / "nodes.csv"
@@ -171,6 +175,11 @@ def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     [
         ({"labels": torch.zeros(4, dtype=torch.int64)}, "every node a row of features and a label"),
         ({"features": torch.ones(5, 2, dtype=torch.float64)}, "float32"),
+        ({"features": torch.ones(5, 2).to_sparse()}, "torch.sparse_coo: give them as float32, dense or CSR"),
+        ({"features": FEATURES}, "the features of mine is a ndarray: give it in the type"),
+        ({"official": np.ones((3, 0, 5), dtype=bool)}, "give masks, bool of shape"),
+        ({"attributes": {"year": [1] * 5}}, "the attribute year of mine is a list"),
+        ({"class_names": ("a",)}, "mine has 2 classes: give as many class_names, or none"),
         ({"labels": torch.tensor([0, 1, 2, 1, 0])}, "from 0 to 1"),
         ({"graph": dgl.graph(([0, 1], [1, 2]), num_nodes=5)}, "in one direction only"),
         ({"graph": dgl.graph(([0, 1, 1], [1, 0, 1]), num_nodes=5)}, "self-loops"),
@@ -206,9 +215,11 @@ def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
     found = datasets.load(str(path))
     assert known(found)
     assert found.name == "mine"
-    for harmful in (Data(**tensors(), more=Harmful()), HeteroData()):
-        torch.save(harmful, path)
-        with pytest.raises(UserError, match="more than tensors and a PyG Data"):
+    more, old = "more than tensors and a PyG Data", Data.__new__(Data)
+    vars(old).update(tensors())
+    for wrong, said in ((Data(**tensors(), more=Harmful()), more), (HeteroData(), more), (old, "older")):
+        torch.save(wrong, path)
+        with pytest.raises(UserError, match=said):
             datasets.load(str(path))
     assert not Path("harm").exists()
 
@@ -250,6 +261,8 @@ class Harmful:
         ("b.pt", b"no tensors", "cannot read .*b.pt"),
         ("c.graphml", b"<graphml><oops>", "cannot read .*c.graphml"),
         ("d.csv", b"source,target\n0,1\n", "there is no .*nodes.csv"),
+        ("e.graphml", b'<graphml><key attr.type="boolean"><default/></key></graphml>', "read .*e.graphml"),
+        ("a" * 300, None, "File name too long; check the path and its permissions"),
         ("nope", None, "there is no graph at .*nope: check the path"),
         ("nope.csv", None, "there is no graph at .*nope.csv: check the path"),
     ],
@@ -291,6 +304,7 @@ def nested(depth: int) -> list[object]:
         ({"x": torch.eye(5).to_sparse().sparse_resize_((5, 10**9), 2, 0)}, "bytes unpack to 20,000,000,"),
         ({"y": torch.zeros(1, dtype=torch.long).expand(10**9)}, "bytes unpack to 8,000,000,"),
         ({"further": torch.zeros(1).expand(10**9)}, "bytes unpack to 4,000,000,"),
+        ({"y": ["ab" * 100 + "c"] * 5}, "a label has 201 characters, but the maximum is 200"),
         ({"x": nested(12)}, "its x is a list of lists or objects; save a tensor"),
     ],
 )
@@ -315,6 +329,7 @@ def test_a_torch_that_might_run_code_reads_no_file(tmp_path: Path, monkeypatch: 
     ("change", "said"),
     [
         ({"y": None}, "has no y or label"),
+        ({"feat": torch.rand(5, 2)}, "graph has x and feat: keep one, and rename or remove the others"),
         ({"y": torch.tensor([0.5, 1, 1, 1, 1])}, "whole numbers"),
         ({"x": [[1], [1, 2], [1], [1], [1]]}, "features cannot be read as an array"),
         ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
@@ -336,7 +351,8 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
         (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "edges.csv has more fields than the first"),
         (NODES, "0,1\n1,2\n2,3\n", "edges.csv begins with an edge"),
         (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "first column of .*nodes.csv has no name"),
-        (NODES.replace("f1", "y"), ENDS, "labels called y and label"),
+        (NODES.replace("f1", "y"), ENDS, "has y and label: keep one"),
+        (NODES.replace("f1", "label"), ENDS, "nodes.csv names two columns 'label' in its first row"),
         (NODES.replace("1.5", ""), ENDS, "has nodes without f1"),
     ],
 )

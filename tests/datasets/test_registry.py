@@ -111,11 +111,15 @@ def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_ca
 
 
 def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", label=np.zeros(2, dtype=int), feat=np.eye(2))
-    with pytest.raises(
-        UserError, match=r"mine.npz \(the array 'edge_src' is missing\): .* the arrays edge_src"
-    ):
-        registry.load(str(tmp_path / "mine.npz"))
+    path = tmp_path / "mine [old].npz"
+    arrays = {"label": np.zeros(2, dtype=int), "feat": np.eye(2), "train_mask": np.ones(2, dtype=bool)}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"\(the array 'edge_src' is missing\): .* the arrays edge_src"):
+        registry.load(path)
+    ends = np.array([0, 1])
+    np.savez(path, **arrays, edge_src=ends, edge_dst=ends[:1].repeat(2), meta=np.array('{"classes": 3}'))  # type: ignore[arg-type]
+    found = registry.load(path)
+    assert (found.name, found.classes, found.note) == ("mine [old]", 3, "left out: train_mask, 1 loops")
 
 
 def test_coauthor_features_are_binary_unless_asked(data_directory: Path):

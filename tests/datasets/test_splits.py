@@ -54,10 +54,10 @@ def test_copies_share_their_role_where_it_is_drawn_before_partitioning(case, see
 @given(nodes=st.integers(1, 300), train=st.floats(0.05, 0.9), seed=st.integers(0, 1000))
 @settings(max_examples=30)
 def test_ratio_counts(nodes, train, seed):
-    labels = np.zeros(nodes, dtype=int)
+    labels = np.zeros(nodes, dtype=np.uint8)
     test = (1 - train) / 2
     scheme = f"ratio[train={train},validation={1 - train - test},test={test}]"
-    split = make_split(labels, whole(nodes), scheme, seed, 1)
+    split = make_split(labels, whole(nodes), scheme, seed)
     assert split.train.sum() == round(nodes * train)
     assert split.test.sum() == min(round(nodes * test), nodes - round(nodes * train))
     assert (roles(split) < 3).all()

@@ -32,7 +32,7 @@ def write(
     for number, pair in enumerate(PAIRS):
         others = iter(pair)
         plain = names if len(names) == 2 else [name for name in names if name not in ("weight", "edge_id")]
-        lines.append([next(others) if name in plain else str(number) for name in names])
+        lines.append([next(others, "9") if name in plain else str(number) for name in names])
     (folder / "edges.csv").write_text("\n".join(separator.join(line) for line in lines) + "\n")
     return datasets.load(f"{folder}/")
 
@@ -62,6 +62,8 @@ def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,8\n")
     with pytest.raises(UserError, match=r"names the node 8, which is not in .*: call the column"):
         datasets.load(f"{tmp_path}/")
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    assert datasets.load(f"{tmp_path}/").undirected_edges == 0
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
     [
         "source,target", "edge_id,source,target", "weight,source,target", "source,weight,target", "src,dst",
         "weight,from,to", "edge_id,src_id,dst_id", "txId1,txId2", "id_1,id_2,weight", "weight,Source,Target",
-        "weight,node_a,node_b", "lender,borrower",
+        "weight,node_a,node_b", "lender,borrower", "source,target,from,to",
     ],
 )  # fmt: skip
 def test_ends_of_edges_are_found_by_their_names(ends: str, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_ends_of_edges_are_found_by_their_names(ends: str, tmp_path: Path) -> No
         assert (f"{name} of edges.csv" in found.note) == (name in ends)
 
 
-@pytest.mark.parametrize("ends", ["weight,lender,borrower", "edge_id,source,borrower", "source,weight"])
+@pytest.mark.parametrize("ends", ["weight,lender,owner", "edge_id,source,owner", "source,weight", "a,b,u,v"])
 def test_ends_that_cannot_be_told_are_refused(ends: str, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=f"has the columns {ends.replace(',', ', ')}: call .* source and target"
@@ -132,6 +134,10 @@ def test_lists_of_features_may_be_text(spelt: str, tmp_path: Path) -> None:
             {"f1": FEATURES, "sum": ["1,234", "2,000", "5", "1,100"]},
             "sum of .* holds numbers, but the text '1,234' in row 0",
         ),
+        # Whose pattern must not take quadratic time.
+        ({"f1": FEATURES, "sum": ["$3", "4 %", "- 5", f"6{' ' * 300_000}x"]}, "sum of .* the text"),
+        ({"f1": FEATURES, "paid": ["True", "", "False", "True"]}, "has nodes without paid: fill it in"),
+        ({"x": ["1 2"] * 4, "feat": FEATURES}, "has x and feat: keep one"),
         ({"f1": FEATURES, "sum": ["$3", "$4", "€5", "-$1"]}, r"sum of .* the text '\$3' in row 0"),
         (
             {"f1": FEATURES, "train": ["1", "0", "0", "0"], "test": ["0", "1", "0", "0"]},

@@ -17,6 +17,7 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.files import expanded
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from fedsub.methods.core import registry
@@ -98,7 +99,7 @@ def _own_files(cell: Cell) -> dict[Path, Path]:
     found: dict[Path, Path] = {}
     for part, path in own:
         for source in custom.sources_of(part, path):
-            name = source.relative_to(path.expanduser().parent)
+            name = source.relative_to(expanded(path).parent)
             other = found.setdefault(name, source)
             if not source.samefile(other):
                 raise UserError(f"an app holds one file {name}, not both {other} and {source}: rename one")

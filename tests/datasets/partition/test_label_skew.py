@@ -52,16 +52,23 @@ def test_a_client_without_edges_is_given_one_and_no_other_is(scheme, case, seed)
 
 @pytest.mark.parametrize(
     ("edges", "says"),
-    [(np.array([0, 1]), "give two rows"), (np.array([[0], [9]]), "does not join two of the nodes 0…3")],
+    [
+        (np.array([0, 1]), "give two rows"),
+        (np.array([[0], [9]]), "does not join two of the nodes 0…3"),
+        (np.array([[0], [2]]), "names 1 of 2 clients"),
+    ],
 )
-def test_edges_that_a_scheme_adds_must_be_edges(edges, says):
+def test_edges_and_names_that_a_scheme_adds_must_fit(edges, says):
     with pytest.raises(UserError, match=says):
-        as_partition("mine", Drawn(np.array([0, 0, 1, 1]), edges), 4, 2)
+        as_partition("mine", Drawn(np.array([0, 0, 1, 1]), edges, ("one",)), 4, 2)
 
 
 def test_an_edge_that_is_there_or_is_added_twice_stays_one():
     dataset = build_dataset("path", np.array([0, 1]), np.array([1, 2]), np.ones((4, 1)), np.arange(4))
-    parts = as_partition("mine", Drawn(np.zeros(4, dtype=int), np.array([[0, 2, 3], [1, 3, 2]])), 4, 1)
+    edges, year = np.array([[0, 2, 3], [1, 3, 2]]), np.array([2001])
+    drawn = Drawn(np.zeros(4, dtype=int), edges, year)  # type: ignore[arg-type]
+    parts = as_partition("mine", drawn, 4, 1)
+    assert parts.names == ("2001",)
     assert parts.completed(dataset).graph.num_edges() == 6
 
 

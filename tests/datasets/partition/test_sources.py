@@ -37,7 +37,7 @@ def test_an_integer_per_node(dataset, tmp_path, name):
         np.savez(tmp_path / name, client=client)
     else:
         separator = "," if name.endswith("csv") else "\n"
-        (tmp_path / name).write_text("# client of each node\n" + separator.join(map(str, client)) + "\n")
+        (tmp_path / name).write_text("# of each node\n" + separator.join(map(str, client)), "utf-8-sig")
     found = partition(dataset, given(tmp_path / name), 2, 0)
     assert [nodes.tolist() for nodes in found.nodes] == [[1, 2], [0, 4, 5]]
 
@@ -67,8 +67,10 @@ def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp
         found = partition(part, given(tmp_path / f"{name}.npy"), 2, 0)
         assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
     np.save(tmp_path / "lost.npy", np.array([1, 1, 0, 0, 0, 0]))
-    with pytest.raises(UserError, match=r"client 1 in .* has no node in the largest component of parts"):
-        partition(part, given(tmp_path / "lost.npy"), 2, 0)
+    np.savez(tmp_path / "lost.npz", own_nodes=np.array([4, 2, 0]), own_sizes=np.array([2, 1]))
+    for lost in (given(tmp_path / "lost.npy"), given(tmp_path / "lost.npz", key="own")):
+        with pytest.raises(UserError, match=r"client 1 in .* has no node in the largest component of parts"):
+            partition(part, lost, 2, 0)
     np.savez(tmp_path / "lists.npz", own_nodes=np.array([4, 2, 0, 5, 3]), own_sizes=np.array([3, 2]))
     found = partition(part, given(tmp_path / "lists.npz", key="own"), 2, 0)
     assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
@@ -215,6 +217,8 @@ def test_names_of_nodes_are_in_the_graphs_order() -> None:
     ("given", "said"),
     [
         ([{0, 1}, {1, 2}], "a node is in two of the sets"),
+        ([[0, 0, 1, 1]], "give the list itself"),
+        ([{0}, [[1]]], "a node cannot be a list or set"),
         ({0: 0, 2: 1}, "the partition's 2 nodes are not the graph's"),
         ({"a": 0, "b": 1}, "the partition's 2 nodes are not the graph's"),
         (np.array([0.5, 1]), r"cannot be a ndarray of shape \(2,\) of float64"),

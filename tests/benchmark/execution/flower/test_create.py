@@ -26,14 +26,16 @@ CELL = make_cell(dataset="community[nodes=120]", clients=3)
 
 
 def test_a_clients_file_holds_its_nodes_and_edges_alone(tmp_path: Path) -> None:
-    federation = make_clients(CELL)[2]
-    create(CELL, federation, tmp_path / "app")
-    assert sorted(path.name for path in (tmp_path / "app" / "clients").iterdir()) == [
-        f"client-{client}.npz" for client in range(3)
-    ]
+    """Also a client with fewer nodes than there are classes."""
+    cell = replace(CELL, clients=60)
+    federation = make_clients(cell)[2]
+    create(cell, federation, tmp_path / "app")
+    files = [tmp_path / "app" / "clients" / f"client-{client}.npz" for client in range(60)]
+    assert sorted((tmp_path / "app" / "clients").iterdir()) == sorted(files)
     source, target = (end.numpy() for end in federation.graph.edges())
-    for client in range(3):
-        raw, _ = read_archive(tmp_path / "app" / "clients" / f"client-{client}.npz")
+    for client, file in enumerate(files):
+        raw, meta = read_archive(file)
+        assert meta["classes"] == 6
         mine = (federation.client == client).numpy()
         assert np.array_equal(raw.labels, federation.labels.numpy()[mine])
         assert len(raw.source) == int((mine[source] & mine[target] & (source < target)).sum())
