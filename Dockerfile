@@ -1,7 +1,7 @@
-# syntax=docker/dockerfile:1
 # From a package index:
 #   docker build --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu -t fedsub-bench .
-# Offline, from a folder `wheelhouse` that `make wheelhouse` filled on a connected machine:
+# Offline, from a folder `wheelhouse` that `make wheelhouse` filled on a connected machine, and the base image,
+# loaded beforehand:
 #   docker build --network none --build-arg PIP_NO_INDEX=1 -t fedsub-bench .
 # The records stay outside, in a folder that user 1000 (or the one of --user) can write, and so do the graphs:
 #   docker run --rm -v "$PWD/results:/work/results" -v "$PWD/graphs:/graphs" -e FEDSUB_DATA=/graphs fedsub-bench list
@@ -27,7 +27,7 @@ RUN --mount=type=bind,target=/context \
     pip install --no-cache-dir --find-links /context/wheelhouse --require-hashes --no-deps \
         --requirement requirements/run.txt \
     && pip install --no-cache-dir --find-links /context/wheelhouse 'setuptools>=78.1.1' \
-    && pip install --no-cache-dir --find-links /context/wheelhouse --no-build-isolation '.[completion]' \
+    && pip install --no-cache-dir --find-links /context/wheelhouse --no-build-isolation . \
     && useradd --create-home --uid 1000 fedsub \
     && mkdir /work && chown fedsub /work
 

@@ -47,13 +47,15 @@ def _peers(request: Request, options: argparse.Namespace) -> int:
         print(*(cell.key for cell in cells), sep="\n")
         return OK
     python = peer_python(options.python)
+    failed = False
     try:
         for record in timings(request.results, cells, python, options.pairs, request.rerun):
+            failed |= "error" in record
             say(f"  {record.get('error', 'done')}")
     finally:
         # An interrupted study shows on its page what it measured.
         print(write_page(request.results))
-    return OK
+    return FAILED if failed else OK
 
 
 def _authors(request: Request, options: argparse.Namespace) -> int:

@@ -46,14 +46,23 @@ class Worker:
         # Temporary files of its packages, such as torch-geometric's generated code, are removed with it.
         # Cleanup errors are ignored: a child process may still write there, and only the folder is lost.
         self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-", ignore_cleanup_errors=True)
+        # Only `fedsub` is found here: beside it, the peer would import packages of our environment.
+        os.symlink(IMPORTED_FROM / "fedsub", os.path.join(self.folder.name, "fedsub"))
+        paths = filter(None, (self.folder.name, os.environ.get("PYTHONPATH")))
+        variables = {
+            **thread_variables(1),
+            "CUDA_VISIBLE_DEVICES": "",
+            "DGLBACKEND": "pytorch",
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TMPDIR": self.folder.name,
+        }
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
             [str(python), "-m", module, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
-            cwd=IMPORTED_FROM,
-            env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch", "TMPDIR": self.folder.name},
+            env={**os.environ, **variables},
         )
         # With this copy open, the end of the process would go unnoticed.
         theirs.close()

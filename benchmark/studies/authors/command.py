@@ -19,11 +19,10 @@ from fedsub.benchmark.execution.run import keep_available
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import ROOT, git, processor
 from fedsub.benchmark.records.store import StoreError
-from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import bare, load_protocol
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
 from fedsub.datasets.cache import cached, keep
@@ -42,13 +41,16 @@ LONGEST = 6 * 3600.0
 """Seconds after which a run counts as failed."""
 MISSING = "ModuleNotFoundError"
 ROOM = "authors"
-"""Subfolder of the user's cache for files that a public code reuses between runs."""
+"""Subfolder of the user's cache for graphlet counts that FedStruct's code reads."""
 DRAWS = 5
 """Seeds of a cell, each a draw of clients and split."""
+FIXED = ("task", "participation", "stragglers", "leavers")
+"""Settings that both programs would need, and that no worker passes on."""
 
 
 def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
-    """Run the public codes `named`, each `NAME=PATH`, on the selected cells; return the number of failures.
+    """Run the public codes `named`, each `NAME=PATH`, on the selected cells; return the number of cells
+    that failed or lack their graph.
 
     Cells with a record of this commit are skipped unless `--rerun` is given. Raises UserError for an invalid
     checkout, interpreter or filter.
@@ -75,6 +77,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
         ready, missing = keep_available(waiting, download=True)
         for skip in missing:
             print(f"skipped {skip.what}: {skip.reason}", file=sys.stderr)
+        failures += len(waiting) - len(ready)
         for number, cell in enumerate(ready, start=1):
             print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
             try:
@@ -130,7 +133,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
 
     The request may name variants of the code's methods that its tables do not list. Options unknown to the
     code change only our cell, so that one run of theirs is compared with several variants of ours.
-    Raises UserError if no cell is left.
+    Raises UserError if no cell is left, and for a setting in `FIXED`.
     """
     own = [name for name in code.methods if not request.method or {name, bare(name)} & {*request.method}]
     known = {*map(bare, code.methods)}
@@ -159,6 +162,9 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
             f"{code.title}'s code can run none of the selected cells: it has {', '.join(code.methods)} on "
             f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
         )
+    for name in FIXED:
+        if any(FIELDS[name].of(cell) != FIELDS[name].default for cell in cells.values()):
+            raise UserError(f"{name} is not passed on to the public codes: leave it out of --set")
     return list(cells.values())
 
 
@@ -192,8 +198,6 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         module = f"fedsub.benchmark.studies.authors.{code.name}_worker"
         with Worker(code.name, python, module, LONGEST) as worker:
             answer = worker.ask(task)
-        if (found := Path(folder) / KEPT).exists():
-            keep(kept, found.read_bytes())
     if answer["counts"] != written:
         raise WorkerError(code.name, f"the worker read {answer['counts']}, but {written} was written")
     return Run(

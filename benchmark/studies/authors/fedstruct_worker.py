@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsub.benchmark.studies.authors.training import KEPT, Timer, run
+from fedsub.benchmark.studies.authors.training import Timer, run
 from fedsub.benchmark.studies.clients import WrittenClients
 from fedsub.benchmark.studies.handover import stand_in_for_missing_extensions
 
 FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
 """Our graph → the code's configuration file and name."""
-FEATURES = {"deg": "degree", "gdv": "GDV", "n2v": "node2vec", "h2v": "hop2vec"}
+FEATURES = {"deg": "degree", "gdv": "GDV", "h2v": "hop2vec"}
 """Our name of structure features → the code's name."""
 
 
@@ -54,7 +54,6 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
             found = server.joint_train_g(
                 data_type="f+s", smodel_type="DGCN", fmodel_type="DGCN", structure_type=kind, **quiet
             )
-            _keep(saved, clients.origin)
         else:
             found = server.joint_train_g(FL=method != "local", **network, **quiet)
         tested = [int(clients.mask("test", rows).sum()) for rows in clients.rows]
@@ -65,21 +64,12 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
 
 
 def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
-    """Put the structure features of an earlier run, if there is one, where the code looks for its own saved
-    ones. They are kept in the graph's order of nodes; `origin`, (n,), are the nodes' numbers in the graph."""
+    """Put our graphlet counts, if the cell needs them, where the code looks for its own saved ones. They are
+    kept in the graph's order of nodes; `origin`, (n,), are the nodes' numbers in the graph."""
     if kept.exists():
         saved.parent.mkdir(parents=True)
         with np.load(kept, allow_pickle=False) as file:
             torch.save(torch.from_numpy(file["values"])[origin], saved)
-
-
-def _keep(saved: Path, origin: torch.Tensor) -> None:
-    """Keep the features that the code has saved (graphlet counts or node2vec's embedding) for later runs."""
-    if saved.exists():
-        features = torch.load(saved, weights_only=True)
-        rows = torch.empty_like(features)
-        rows[origin] = features
-        np.savez_compressed(KEPT, values=rows.numpy())
 
 
 def _time_after(server: Any, step: str, timer: Timer) -> None:
@@ -128,16 +118,6 @@ def _configure(cell: dict[str, Any], checkout: Path) -> None:
             "DGCN_layers": options["structure_hops"],
             "structure_type": FEATURES[options["features"]],
             "num_structural_features": options["structure_width"],
-        }
-        values["node2vec"] |= {
-            "epochs": options["walk_epochs"],
-            "walk_length": options["walk_length"],
-            "context_size": options["context"],
-            "walks_per_node": options["walks"],
-            "num_negative_samples": options["negatives"],
-            "p": options["return_parameter"],
-            "q": options["in_out_parameter"],
-            "show_bar": False,
         }
     if cell["method"] == "fedsage+":
         values["fedsage"] |= {

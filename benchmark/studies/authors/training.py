@@ -12,9 +12,6 @@ from typing import Any
 from fedsub.benchmark.studies.clients import WrittenClients
 from fedsub.benchmark.studies.handover import Run, serve
 
-KEPT = "kept.npz"
-"""File that a worker leaves for later runs on the same graph."""
-
 
 class Timer:
     """Seconds and core share of training, from `start` to `stop`."""

@@ -1,10 +1,11 @@
 """A worker that times nothing: run as `python -m tests.benchmark.studies.fake_worker FD`.
 
-The task's `algorithm` says how it behaves: `fine`, or `writes:FILE` (appends a line to a file for every
-command).
+The task's `algorithm` says how it behaves: `fine`, `sleeps`, or `writes:FILE` (appends a line to a file for
+every command).
 """
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     print("noise on standard output")
 
     def run(command: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(60 * (behaviour == "sleeps"))
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
                 file.write(f"{command['rounds']}\n")

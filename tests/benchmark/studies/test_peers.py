@@ -1,5 +1,6 @@
 """The comparison with openfgl-lib: plan, pipe, interleaving, the file in between; the peer is played."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -75,7 +76,8 @@ def test_a_peer_that_read_something_else_is_refused(monkeypatch: pytest.MonkeyPa
     assert "read {'nodes': 7}" in record["error"]
 
 
-def test_our_worker_trains_as_told(tmp_path: Path) -> None:
+def test_our_worker_trains_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     task = {
         "dataset": "community[nodes=120,communities=6,features=40]",
         "clients": 3,
@@ -87,7 +89,9 @@ def test_our_worker_trains_as_told(tmp_path: Path) -> None:
         "exchange": str(tmp_path / "clients.npz"),
         "memory": 10**11,
     }
-    with Worker("ours", sys.executable, "fedsub.benchmark.studies.peers.our_worker", 120) as worker:
+    module = "fedsub.benchmark.studies.peers.our_worker"
+    with Worker("ours", os.path.relpath(sys.executable), module, 120) as worker:
+        assert not psutil.Process(worker.process.pid).environ()["CUDA_VISIBLE_DEVICES"]
         assert worker.ask(task)["counts"]["train"] > 0
         first = worker.ask({"rounds": 2})
         second = worker.ask({"rounds": 3})
@@ -124,7 +128,8 @@ def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
     study = ["peers", "--method", "fedavg", "--dataset", "cora", "--clients", "5", "--results", str(tmp_path)]
     assert main([*study, "--dry-run"]) == 0
     assert capsys.readouterr().out == "fedavg cora 5\n"
-    assert main([*study, "--pairs", "1", "--python", sys.executable]) == 0
+    assert main([*study, "--python", "/bin/false"]) == 1
+    assert main([*study, "--pairs", "1", "--rerun", "--python", sys.executable]) == 0
     kept = Measurements(tmp_path)
     kept.add("gone cora 5", {"method": "gone", "status": "ok"})
     timed = {"round": {"ours": [1.0], "peer": [99.0]}}

@@ -51,7 +51,7 @@ def board_of(table: str, records: Sequence[Record]) -> Leaderboard:
 
 @pytest.mark.usefixtures("_small_graph")
 def test_runs_are_kept_not_repeated_and_shown_beside_ours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = ("--results", str(tmp_path))
     assert study([*PLAYED, *CELLS, *results]) == 0
@@ -77,6 +77,9 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert f"authors {sum(line['metrics']['accuracy'] for line in lines) / 2:.2f}" in page
     assert main(parse(["report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
+    # A cell without its graph is a failure.
+    monkeypatch.setattr(f"{plan.__module__}.keep_available", lambda *_, **__: ([], []))
+    assert study([*PLAYED, *CELLS, *results, "--rerun"]) == 1
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=CODES.keys())
@@ -84,6 +87,8 @@ def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
     """A graph that a table does not have gives no record of ours to compare with."""
     present = {replace(c, seed=0).key for table in code.tables for c in grid_cells(load_protocol(table))}
     assert {replace(cell, seed=0).key for cell in plan(code, parse([]).request)} <= present
+    with pytest.raises(UserError, match="leavers is not passed"):
+        plan(code, parse(["--set", "leavers=0@1"]).request)
 
 
 @pytest.mark.usefixtures("_small_graph")

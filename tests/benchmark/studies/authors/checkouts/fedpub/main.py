@@ -1,8 +1,6 @@
 # mypy: ignore-errors
 """The entry point of the played code."""
 
-import modules.multiprocs  # noqa: F401
-
 
 def set_config(args):
     args.checkpt_path, args.log_path = f"{args.base_path}/checkpoints", f"{args.base_path}/logs"
