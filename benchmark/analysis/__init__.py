@@ -1,1 +1,1 @@
-"""Judging records: scores, agreement with print, paired contrasts. Renders nothing."""
+"""Judging records: scores, agreement with print, paired contrasts. Renders nothing but plots."""

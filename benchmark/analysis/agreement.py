@@ -111,11 +111,6 @@ class Verdict:
         return DIFFERS if self.p_differs <= ALPHA and abs(self.difference) > tolerance else ""
 
     @property
-    def share_kept(self) -> float | None:
-        """Measured gain divided by the printed gain."""
-        return self.compared[0] / self.compared[1] if self.compared and self.compared[1] else None
-
-    @property
     def shown(self) -> str:
         """The difference with two decimals, empty if there is none."""
         return "" if self.difference is None else f"{self.difference:+.2f}"
@@ -169,8 +164,10 @@ def discoveries(words: Sequence[str], p_values: Mapping[str, Sequence[float]]) -
     return found
 
 
+# Several pages show the same figure.
+@cache
 def judge(
-    values: Sequence[float],
+    values: tuple[float, ...],
     printed: Figure,
     tolerance: float,
     *,
@@ -182,14 +179,6 @@ def judge(
     `one_draw_here`: our seeds share one partition and split as well, so that nothing can be decided.
     `may_repeat`: the same value for every seed is valid, as for bytes.
     """
-    return _judge(tuple(values), printed, tolerance, one_draw_here, may_repeat)
-
-
-# Several pages show the same figure.
-@cache
-def _judge(
-    values: tuple[float, ...], printed: Figure, tolerance: float, one_draw_here: bool, may_repeat: bool
-) -> Verdict:
     if not values:
         return Verdict(NOT_MEASURED)
     count, mean = len(values), statistics.fmean(values)
@@ -239,9 +228,8 @@ def judge_gain(
     if bare.word == OPEN:
         more = _SEEDS[max(count + 1, LEAST) <= _SEEDS]
         words = (_gain_word(mean, float(each), printed) for each in half(more))
-        bare = replace(
-            bare, seeds=next((int(n) for n, word in zip(more, words, strict=True) if word != OPEN), None)
-        )
+        deciding = (int(n) for n, word in zip(more, words, strict=True) if word != OPEN)
+        bare = replace(bare, seeds=next(deciding, None))
     return bare
 
 

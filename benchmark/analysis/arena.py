@@ -264,9 +264,9 @@ def _over(finding: Finding) -> dict[str, dict[str, list[float]]]:
     """Method → rival → difference to it: mean over the columns, smallest, largest; over several graphs also
     the smallest and largest mean if any one graph is left out."""
     found: dict[str, dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
-    for column in finding.columns:
-        ours, theirs = column.columns[0].ours, column.columns[0].theirs
-        for side, compared in zip(theirs, column.comparisons, strict=True):
+    for measured in finding.columns:
+        ours = measured.column.ours
+        for side, compared in zip(measured.column.theirs, measured.comparisons, strict=True):
             if compared is not None:
                 one, other = (str(dict(each.point)["method"]) for each in (ours, side))
                 graph = str(dict(ours.point)["dataset"])

@@ -16,10 +16,8 @@ import msgspec
 
 from fedsub.benchmark.analysis.published import PLACE, Place
 from fedsub.benchmark.spec.schema import read_as
-from fedsub.datasets.errors import UserError, unknown
 
 FILE = Path(__file__).parent / "causes.toml"
-KINDS = ("level", "gain")
 NO_CAUSE = "No cause found"
 
 
@@ -36,15 +34,6 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attempts and observations, if no cause was found."""
     evidence: tuple[str, ...] = ()
     """Supporting files of the repository, or commands."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError for an unknown part of a place, and unless exactly one of `cause` and `open` is
-        given."""
-        for part in self.where:
-            if part not in PLACE:
-                raise unknown("part of a place", part, PLACE)
-        if bool(self.cause) == bool(self.open):
-            raise UserError(f"give either cause or open for {dict(self.where)}, not both or neither")
 
     @property
     def text(self) -> str:

@@ -37,8 +37,6 @@ from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 from fedsub.datasets.options import format_value, parse_name
 
-DECIMALS = 4
-"""Decimals of numbers in `reproduction.json`."""
 NO_CELL = "no cell of any protocol answers it"
 Identity = tuple[Place, str]
 """Place and note of a printed figure."""
@@ -52,7 +50,7 @@ class Trial:
     """Its changed settings, as `--set` and the brackets of `--method` take them."""
     mean: float
     seeds: int
-    level: float | None
+    difference: float | None
     """Points above the figure's row, over common seeds; None without any."""
     gain: float | None
     """Points above the printed table's baseline under the same settings, over common seeds; None without
@@ -124,8 +122,8 @@ class Entry:
             "protocol": self.protocol,
             "score": self.metric,
             "printed": {
-                "mean": _rounded(self.figure.mean / self.figure.scale),
-                "std": None if self.figure.std is None else _rounded(self.figure.std / self.figure.scale),
+                "mean": self.figure.mean / self.figure.scale,
+                "std": self.figure.std and self.figure.std / self.figure.scale,
                 # Factor from the printed unit to that of the measured values and verdicts.
                 "scale": self.figure.scale,
                 # Only the protocol that answers the figure states these.
@@ -134,7 +132,7 @@ class Entry:
             },
             "measured": None
             if score is None
-            else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
+            else {"mean": score.mean, "std": score.std, "seeds": len(score.by_seed)},
             "verdict": self.answer[0],
             "authors": _authors(self.authors),
             "level": {**_compared(self.level), **_verdict(self.level)},
@@ -143,14 +141,13 @@ class Entry:
             else {
                 "over": self.figure.baseline,
                 **_compared(self.gain),
-                "share_kept": _rounded(self.gain.share_kept),
                 **_verdict(self.gain),
                 "seeds": self.gain.count,
                 "cause": self.gain_cause,
             },
             "chosen": [*self.chosen],
             "cause": self.cause,
-            "trials": [_tried(trial) for trial in self.trials],
+            "trials": [vars(trial) for trial in self.trials],
             "records": self.records,
             "command": self.command,
         }
@@ -279,46 +276,32 @@ def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> 
     return [{**point, "partition": name} for name in listed if bare(name) == metric.removeprefix(CHANGE)]
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, DECIMALS)
-
-
 def _authors(found: WithAuthors | None) -> dict[str, Any] | None:
     """Return the result of the authors' code, and whether ours agrees."""
     if found is None:
         return None
     scores = found.theirs
     return {
-        "mean": _rounded(statistics.fmean(scores)),
-        "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
+        "mean": statistics.fmean(scores),
+        "std": statistics.stdev(scores) if len(scores) > 1 else None,
         "seeds": len(scores),
-        "seconds_per_round": _rounded(found.seconds_per_round),
+        "seconds_per_round": found.seconds_per_round,
         **_verdict(found.verdict),
-    }
-
-
-def _tried(trial: Trial) -> dict[str, Any]:
-    return {
-        "changed": trial.changed,
-        "mean": _rounded(trial.mean),
-        "seeds": trial.seeds,
-        "difference": _rounded(trial.level),
-        "gain": _rounded(trial.gain),
     }
 
 
 def _compared(verdict: Verdict) -> dict[str, float | None]:
     measured, printed = verdict.compared or (None, None)
-    return {"measured": _rounded(measured), "printed": _rounded(printed)}
+    return {"measured": measured, "printed": printed}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": verdict.word,
-        "difference": _rounded(verdict.difference),
-        "interval": None if verdict.interval is None else [_rounded(end) for end in verdict.interval],
-        "tolerance": _rounded(verdict.tolerance),
-        "p_differs": _rounded(verdict.p_differs),
+        "difference": verdict.difference,
+        "interval": verdict.interval and [*verdict.interval],
+        "tolerance": verdict.tolerance,
+        "p_differs": verdict.p_differs,
         "seeds_to_decide": verdict.seeds,
         "reason": verdict.reason,
     }

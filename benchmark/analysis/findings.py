@@ -12,20 +12,21 @@ from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
-from fedsub.benchmark.analysis.published import published_figure
+from fedsub.benchmark.analysis.published import answered_figures
 from fedsub.benchmark.analysis.scores import Row
 
 Rows = Mapping[str, Sequence[Row]]
 """Table → its rows."""
+Comparisons = tuple[paired.Comparison | None, ...]
+"""One for each side of `Column.theirs`; None if one side has no records."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A column, or the mean over several, with its measured differences."""
+    """A column with its measured differences."""
 
-    columns: tuple[Column, ...]
-    comparisons: tuple[paired.Comparison | None, ...]
-    """One for each side of `Column.theirs`; None if one side has no records."""
+    column: Column
+    comparisons: Comparisons
     printed: tuple[float | None, ...]
     """Printed difference to each side of `Column.theirs`; None if not printed."""
 
@@ -35,16 +36,12 @@ class Measured:
         return paired.word_of_column(self.comparisons)
 
     @property
-    def hardest(self) -> int | None:
-        """Index of the comparison with the largest p-value of holding; None if none is measured."""
-        found = [(item.holds, -item.fails, place) for place, item in enumerate(self.comparisons) if item]
-        return max(found)[2] if found else None
-
-    @property
     def difference(self) -> float | None:
-        """Difference in the hardest comparison; None if none is measured."""
-        found = None if self.hardest is None else self.comparisons[self.hardest]
-        return None if found is None else found.difference
+        """Difference in the hardest comparison, that with the largest p-value of holding; None if none is
+        measured."""
+        # The last one of several that are equally hard.
+        measured = [each for each in reversed(self.comparisons) if each]
+        return max(measured, key=lambda each: (each.holds, -each.fails)).difference if measured else None
 
 
 @dataclass(frozen=True)
@@ -53,18 +50,16 @@ class Part:
 
     contrast: Contrast
     columns: tuple[Measured, ...]
-    average: Measured | None = None
-    """Comparison of the means over columns, for a contrast on average."""
+    average: Comparisons | None = None
+    """Comparisons of the means over columns, for a contrast on average."""
 
     @property
-    def judged_by(self) -> tuple[Measured, ...]:
-        """The deciding columns: the average of a contrast on average, else every column."""
-        return self.columns if self.average is None else (self.average,)
-
-    @property
-    def needed(self) -> int:
-        """Number of deciding columns that must hold."""
-        return 1 if self.average is not None else max(self.contrast.needed(len(self.columns)), 1)
+    def judged_by(self) -> tuple[list[Comparisons], int]:
+        """The comparisons of the deciding columns, of which a contrast on average has one, and the number of
+        these columns that must hold."""
+        if self.average is not None:
+            return [self.average], 1
+        return [each.comparisons for each in self.columns], max(self.contrast.needed(len(self.columns)), 1)
 
     @property
     def hardest_printed(self) -> list[float]:
@@ -112,10 +107,9 @@ class Finding:
         return [value for part in self.parts for value in part.hardest_printed]
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Smallest and largest number of seeds compared; one number if they are equal."""
-        found = [item.seeds for column in self.columns for item in column.comparisons if item]
-        return tuple(sorted({min(found), max(found)})) if found else ()
+    def seeds(self) -> list[int]:
+        """Number of seeds of every measured comparison."""
+        return [item.seeds for column in self.columns for item in column.comparisons if item]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, with every column of every contrast."""
@@ -126,19 +120,19 @@ class Finding:
             "verdict": self.word,
             "columns": [
                 {
-                    **dict(column.columns[0].ours.point),
-                    "table": column.columns[0].ours.table,
-                    "score": column.columns[0].ours.metric,
-                    "verdict": column.word,
+                    **dict(each.column.ours.point),
+                    "table": each.column.ours.table,
+                    "score": each.column.ours.metric,
+                    "verdict": each.word,
                     "against": [
                         _compared(dict(side), printed, found)
                         for side, printed, found in zip(
-                            part.contrast.against, column.printed, column.comparisons, strict=True
+                            part.contrast.against, each.printed, each.comparisons, strict=True
                         )
                     ],
                 }
                 for part in self.parts
-                for column in part.columns
+                for each in part.columns
             ],
         }
 
@@ -148,9 +142,8 @@ class Finding:
         return paired.p_values(self._contrasts)
 
     @property
-    def _contrasts(self) -> list[tuple[list[Sequence[paired.Comparison | None]], int]]:
-        shown = [part for part in self.parts if part.columns]
-        return [([each.comparisons for each in part.judged_by], part.needed) for part in shown]
+    def _contrasts(self) -> list[tuple[list[Comparisons], int]]:
+        return [part.judged_by for part in self.parts if part.columns]
 
 
 def _compared(side: dict[str, Any], printed: float | None, found: paired.Comparison | None) -> dict[str, Any]:
@@ -191,32 +184,21 @@ def _find(contrast: Contrast, rows: Rows, measured: bool) -> Part:
         if measured and not any(comparisons):
             continue
         printed = tuple(_printed(column.ours, side) for side in column.theirs)
-        kept.append(Measured((column,), comparisons, printed))
+        kept.append(Measured(column, comparisons, printed))
         differences.append(pairs)
-    average = _average(contrast, kept, differences) if contrast.rule == ON_AVERAGE and kept else None
+    average = _average(contrast, differences) if contrast.rule == ON_AVERAGE and kept else None
     return Part(contrast, tuple(kept), average)
 
 
-def _average(
-    contrast: Contrast,
-    columns: Sequence[Measured],
-    differences: Sequence[Sequence[tuple[dict[int, float], bool]]],
-) -> Measured:
+def _average(contrast: Contrast, columns: Sequence[Sequence[tuple[dict[int, float], bool]]]) -> Comparisons:
     """Compare the means over the columns; undecided until every column is measured."""
-    places = range(len(contrast.against))
-    comparisons: list[paired.Comparison | None] = []
-    for place in places:
-        pairs = [column[place] for column in differences if column[place][0]]
+    found = []
+    for sides in zip(*columns, strict=True):
+        pairs = [side for side in sides if side[0]]
         sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
-        comparisons.append(_compare(contrast, paired.mean_over_columns([found for found, _ in pairs]), sound))
-    printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
-    stands_on = tuple(column for measured in columns for column in measured.columns)
-    return Measured(stands_on, tuple(comparisons), printed)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found and len(found) == len(values) else None
+        means = paired.mean_over_columns([differences for differences, _ in pairs])
+        found.append(_compare(contrast, means, sound))
+    return tuple(found)
 
 
 def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> paired.Comparison | None:
@@ -240,14 +222,8 @@ def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float]
 
 def _row(side: Side, rows: Rows) -> Row | None:
     """Return the side's row without deviations; None if its table fixes the draw."""
-    return next(
-        (
-            row
-            for row in rows.get(side.table, ())
-            if not row.deviations and row.cell.data_seed < 0 and row.point == dict(side.point)
-        ),
-        None,
-    )
+    alike = (row for row in rows.get(side.table, ()) if row.point == dict(side.point) and not row.deviations)
+    return next((row for row in alike if row.cell.data_seed < 0), None)
 
 
 def _by_seed(row: Row | None, metric: str) -> dict[int, float]:
@@ -268,5 +244,5 @@ def _printed(ours: Side, theirs: Side) -> float | None:
 def _printed_value(side: Side) -> float | None:
     if side.value is not None:
         return side.value
-    figure = published_figure(load(side.table), side.metric, **dict(side.point))
-    return None if figure is None else figure.mean
+    found = answered_figures(load(side.table), side.metric, **dict(side.point))
+    return next((figure.mean for figure in found), None)

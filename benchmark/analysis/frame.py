@@ -26,15 +26,7 @@ MAIN = "score"
 """Column of the main score: accuracy, or the area under the curve for link prediction."""
 OPTIONS = "options."
 """Prefix of option columns."""
-_LEFT_OUT = (
-    *OUTSIDE_KEY,
-    *APART,
-    "traceback",
-    "extras",
-    "partition_statistics",
-    "environment",
-    "chosen",
-)
+_LEFT_OUT = (*OUTSIDE_KEY, *APART, "traceback", "extras", "partition_statistics", "environment", "chosen")
 """Fields that are not figures of a record, or that have frames of their own."""
 OF_A_METHOD = (
     "method",
@@ -309,9 +301,8 @@ def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
     """Settings of cells, except seeds, that differ within a group of `given`."""
     aside = ("seed", "options", *OUTSIDE_KEY, *given)
     settings = [item.field.name for name, item in FIELDS.items() if name not in aside]
-    counts = frame.groupby(given, dropna=False)[[name for name in settings if name in frame]].nunique(
-        dropna=False
-    )
+    held = [name for name in settings if name in frame]
+    counts = frame.groupby(given, dropna=False)[held].nunique(dropna=False)
     return [name for name in counts.columns if (counts[name] > 1).any()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedsub.benchmark.analysis import agreement
-from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, Verdict
+from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, Verdict, is_in_points
 from fedsub.benchmark.analysis.metrics import CHANGE, GAIN
 from fedsub.benchmark.analysis.paired import differences_of, varies
 from fedsub.benchmark.analysis.published import Figure, answered_figures
@@ -29,11 +29,11 @@ def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
     if score is None:
         return Verdict(NOT_MEASURED)
     return agreement.judge(
-        [*score.by_seed.values()],
+        tuple(score.by_seed.values()),
         figure,
         agreement.tolerance_of(metric, figure.mean),
         one_draw_here=is_drawn_once(row),
-        may_repeat=not agreement.is_in_points(metric),
+        may_repeat=not is_in_points(metric),
     )
 
 
@@ -44,25 +44,15 @@ def gain_of(
 
     None for the baseline itself, without a printed baseline, and for scores not in points or already gains.
     """
-    if (
-        not agreement.is_in_points(metric)
-        or metric.startswith((GAIN, CHANGE))
-        or row.method == figure.baseline
-    ):
+    if not is_in_points(metric) or metric.startswith((GAIN, CHANGE)) or row.method == figure.baseline:
         return None
     place = {**row.point, "method": figure.baseline}
     printed = [*answered_figures(protocol, metric, **place)]
     of_table = [found for found in printed if found.source == figure.source] or printed
     if not of_table:
         return None
-    base = next(
-        (
-            other
-            for other in others
-            if other.point == place and not other.deviations and metric in other.scores
-        ),
-        None,
-    )
+    alike = (other for other in others if other.point == place and not other.deviations)
+    base = next((other for other in alike if metric in other.scores), None)
     if base is None or metric not in row.scores:
         return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
     own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed

@@ -71,11 +71,7 @@ class Table:
 
 
 def make_table(
-    results: Results,
-    rows: str = "method",
-    columns: str = "dataset",
-    values: str = MAIN,
-    against: str = "",
+    results: Results, rows: str = "method", columns: str = "dataset", values: str = MAIN, against: str = ""
 ) -> Table:
     """Make a table of the means of every row and column, the best of each block marked; with `against` also
     the differences from that row at equal settings, NaN without one.

@@ -69,12 +69,8 @@ def value_of(record: Record, metric: str) -> float | None:
 def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
     """Return the scores that a table names and none of its `records` has, each with similar names in them.
     Only records can confirm a name, since methods may report any score."""
-    reported = {
-        name
-        for record in records
-        for kept in (record.result.partition_statistics, record.extras, record.metrics)
-        for name in kept
-    }
+    held = ({*each.result.partition_statistics, *each.extras, *each.metrics} for each in records)
+    reported = set[str]().union(*held)
     named = set(map(bare_metric, metrics))
     return {
         name: difflib.get_close_matches(name, sorted(reported), cutoff=0.8)
@@ -93,17 +89,6 @@ def bytes_sent(record: Record) -> float | None:
     sent = record.bytes
     total = sent.get("up", 0.0) + sent.get("down", 0.0) + sent.get("once", 0.0) / max(record.rounds, 1)
     return total or None
-
-
-def model_sent(record: Record) -> float | None:
-    """Bytes of the models sent up in a round; None where nothing is sent."""
-    return record.bytes.get("up") or None
-
-
-def share_if_whole(own: float, whole: float) -> float | None:
-    """Share of the whole model in percent (100) if as many bytes are sent, else None: fewer bytes may mean
-    that a part of the model stays local, more that other data are sent with it."""
-    return 100 * own / whole if own == whole else None
 
 
 def was_fedavg(record: Record, fedavg: Record | None) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fedsub.benchmark.spec.protocol import Protocol, bare, source_of
+from fedsub.datasets.catalogue import REGISTRY
 
 FILE = Path(__file__).parent / "published.csv"
 
@@ -45,13 +46,6 @@ class Figure:
         """The paper's name."""
         return self.place[0] or ""
 
-    def scaled(self, factor: float) -> Figure:
-        """The same figure in a unit 1 / `factor` times as large."""
-        if factor == 1:
-            return self
-        std = None if self.std is None else factor * self.std
-        return replace(self, mean=factor * self.mean, std=std, scale=factor)
-
 
 @cache
 def figures() -> Mapping[Place, tuple[Figure, ...]]:
@@ -72,6 +66,7 @@ def answered_figures(
 ) -> Iterator[Figure]:
     """Yield the printed figures that a cell of `protocol` answers, in our unit, its own table's first."""
     listed = protocol.has_partition(partition, dataset, method)
+    graph = REGISTRY.get(dataset)
     for block in protocol.published:
         scheme = block.partition.get(partition)
         if scheme is None and listed:
@@ -80,7 +75,8 @@ def answered_figures(
         place = (
             block.paper,
             block.table,
-            block.dataset.get(dataset),
+            # A block lists only graphs whose printed name is not the registry's title.
+            block.dataset.get(dataset, graph.title if graph else None),
             entry.get("partition", scheme) if scheme is not None else None,
             entry.get("clients", str(clients)),
             entry.get("method"),
@@ -91,7 +87,10 @@ def answered_figures(
         for figure in figures().get(place, ()):
             if figure.note.startswith(block.note):
                 yield replace(
-                    figure.scaled(block.scale),
+                    figure,
+                    mean=block.scale * figure.mean,
+                    std=figure.std and block.scale * figure.std,
+                    scale=block.scale,
                     runs=block.runs,
                     drawn_once=block.drawn_once,
                     baseline=block.method[method].get("baseline", block.baseline),
@@ -107,14 +106,6 @@ def precedence(protocol: Protocol, figure: Figure, draws_anew: bool) -> tuple[in
     return draws_anew, figure.source == protocol.own_table, -len(protocol.grid["method"])
 
 
-def published_figure(
-    protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
-) -> Figure | None:
-    """The first printed figure that a cell of `protocol` answers, if the paper prints one."""
-    found = answered_figures(protocol, metric, dataset, partition, clients, method, backbone)
-    return next(found, None)
-
-
 def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: str) -> bool:
     """Whether the partition has options that the table's lacks, so that it answers no printed figure."""
     named = {name for block in protocol.published for name in block.partition}
@@ -125,7 +116,7 @@ def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: st
 def answerable(protocol: Protocol) -> int:
     """Number of printed figures that the grid of `protocol` answers."""
     return sum(
-        published_figure(protocol, metric, *point) is not None
+        any(answered_figures(protocol, metric, *point))
         for point in grid_points(protocol)
         for metric in protocol.metrics
     )

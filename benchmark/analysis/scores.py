@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsub.benchmark.analysis import metrics
 from fedsub.benchmark.analysis.paired import leading
-from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
+from fedsub.benchmark.analysis.published import Figure, answered_figures, is_other_scheme
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec import catalog
@@ -139,25 +139,17 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     for group in groups.values():
         by_seed = tuple(group[seed] for seed in sorted(group))
         method = min(record.cell.variant for record in by_seed)
-        drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
+        row = Row(by_seed[0].cell, method, "", by_seed)
+        deviations, outdated = _deviations(protocol, row), outdated_parts(row.cell)
+        chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
+        drafts.append(replace(row, deviations=deviations, outdated=outdated, chosen=chosen))
     shown = _without_replaced(drafts)
     fedavg = {_setting(row): row for row in shown if row.method == FEDAVG}
-    rows = [
-        replace(
-            draft,
-            scores=_scores(protocol, draft, shown),
-            same_as_fedavg=_idle(draft, fedavg.get(_setting(draft))),
-        )
-        for draft in shown
-    ]
+    rows = []
+    for draft in shown:
+        idle = _idle(draft, fedavg.get(_setting(draft)))
+        rows.append(replace(draft, scores=_scores(protocol, draft, shown), same_as_fedavg=idle))
     return sorted(rows, key=lambda row: _order(protocol, row))
-
-
-def _draft(protocol: Protocol, row: Row) -> Row:
-    """Return the row with its deviations and choices, still without scores."""
-    deviations, outdated = _deviations(protocol, row), outdated_parts(row.cell)
-    chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
-    return replace(row, deviations=deviations, outdated=outdated, chosen=chosen)
 
 
 def _without_replaced(drafts: Iterable[Row]) -> list[Row]:
@@ -211,7 +203,7 @@ def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Sc
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}
         if by_seed:
-            figure = None if row.deviations else published_figure(protocol, metric, **row.point)
+            figure = None if row.deviations else next(answered_figures(protocol, metric, **row.point), None)
             scores[metric] = Score.of(by_seed, figure)
     return scores
 
@@ -235,8 +227,10 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         name = metric.removeprefix(metrics.COMMUNICATION)
         return _against("method", name, row, others, metrics.bytes_sent, lambda own, base: 100 * own / base)
     if metric == metrics.MODEL_SIZE:
-        # Methods without masks do not report it; it follows from what they send.
-        return _against("method", FEDAVG, row, others, metrics.model_sent, metrics.share_if_whole)
+        # Methods without masks do not report it. Fewer bytes than FedAvg's may mean that a part of the model
+        # stays local, more that other data are sent with it.
+        above = _against("method", FEDAVG, row, others, lambda record: record.bytes.get("up") or None, sub)
+        return [100.0 if difference == 0 else None for difference in above]
     return found
 
 

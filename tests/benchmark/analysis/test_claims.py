@@ -4,7 +4,7 @@ import pytest
 
 from fedsub.benchmark.analysis.claims import ADVICE, Claim, Column, Contrast, Side, load, load_claims
 from fedsub.benchmark.analysis.paired import EQUAL, HIGHER
-from fedsub.benchmark.analysis.published import published_figure
+from fedsub.benchmark.analysis.published import answered_figures
 from fedsub.datasets.errors import UserError
 
 TEXT = """
@@ -44,8 +44,8 @@ def test_the_papers_claims_name_what_exists() -> None:
 def printed(side: Side) -> float | None:
     if side.value is not None:
         return side.value
-    figure = published_figure(load(side.table), side.metric, **dict(side.point))
-    return None if figure is None else figure.mean
+    found = answered_figures(load(side.table), side.metric, **dict(side.point))
+    return next((figure.mean for figure in found), None)
 
 
 def margin_left(contrast: Contrast, column: Column, place: int) -> float | None:

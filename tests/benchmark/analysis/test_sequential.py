@@ -117,7 +117,7 @@ def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float
         theirs = rng.normal(0, paper.training, paper.runs) + rng.normal(0, paper.draws)
         figure = Figure(float(theirs.mean()), float(theirs.std(ddof=1)))
         printed = replace(figure, runs=paper.runs, drawn_once=paper.drawn_once)
-        cases.append([judge([*own[:seeds]], printed, 2.0).word for seeds in LOOKS])
+        cases.append([judge(tuple(own[:seeds]), printed, 2.0).word for seeds in LOOKS])
     assert_rare(wrong, cases)
 
 
