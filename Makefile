@@ -94,7 +94,7 @@ sources: $(VENV)/.ready
 lock: $(VENV)/.ready
 	$(RUN) -m pip install --quiet uv
 	$(LOCK) --extra test --extra lint --output-file requirements/dev.txt
-	$(LOCK) --extra completion --output-file requirements/run.txt
+	$(LOCK) --output-file requirements/run.txt
 	$(LOCK) --extra test --extra flower --extra mlflow --extra privacy --extra ray --extra tensorboard \
 	    --output-file requirements/ci.txt
 	sed -nE '/^install_requires/,/^$$/p; /^test =/,/^lint/p' setup.cfg \

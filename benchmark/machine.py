@@ -34,7 +34,7 @@ def environment(kernel: str, device: str) -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     described: dict[str, Any] = {
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: version_of(name) for name in PACKAGES},
         "cpu": processor(),
         "threads": torch.get_num_threads(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB",
@@ -47,11 +47,12 @@ def environment(kernel: str, device: str) -> dict[str, Any]:
     return described
 
 
-def _version(package: str) -> str:
+def version_of(package: str, otherwise: str = "not installed") -> str:
+    """Return the version of an installed package, else `otherwise`."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return otherwise
 
 
 @cache
@@ -73,8 +74,8 @@ def commit() -> str:
     is_checkout = git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
     head = git(ROOT, "rev-parse", "HEAD") if is_checkout else None
     if head is None:
-        found = _version("fedsub-bench")
-        return "unknown" if found == "not installed" else f"v{found}"
+        found = version_of("fedsub-bench", "")
+        return f"v{found}" if found else "unknown"
     # If git fails here, the sources count as changed.
     return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
 

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
-OPTIONAL_IMPORTS = {"flwr": "flower", "shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
+OPTIONAL_IMPORTS = {"flwr": "flower", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {"sklearn": "scikit-learn", "sknetwork": "scikit-network", "yaml": "pyyaml"}
 """Import name → distribution name, where the two differ."""
@@ -73,7 +73,7 @@ def test_the_extra_that_is_advised_installs_what_is_missing() -> None:
     ("name", "extras"),
     [
         ("dev", ("test", "lint")),
-        ("run", ("completion",)),
+        ("run", ()),
         ("ci", ("test", "flower", "mlflow", "privacy", "ray", "tensorboard")),
         ("dgl2", ("test",)),
     ],

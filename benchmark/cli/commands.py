@@ -37,6 +37,7 @@ from fedsub.datasets.streams import close_output
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _ADVICE = {
     errno.ENAMETOOLONG: "give a shorter name",
+    errno.EACCES: "check its permissions",
     errno.EMFILE: "use fewer --workers, or raise the limit with ulimit -n",
 }
 """Error of the operating system → advice."""

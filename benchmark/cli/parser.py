@@ -10,7 +10,6 @@ import difflib
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 from fedsub.benchmark.cli import values
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import expanded
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
@@ -78,7 +78,7 @@ OPTIONS: dict[str, _Option] = {
     "results": (
         "DIR",
         "results folder",
-        {"type": lambda text: Path(os.path.expanduser(text)), "default": Path("results")},
+        {"type": expanded, "default": Path("results")},
     ),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
     "save": ("WHAT", "save predictions, model or embeddings of every cell to RESULTS/saved", _SEVERAL),
@@ -229,29 +229,9 @@ class _Version(argparse.Action):
     """Action that prints the version, which is looked up only here because that is slow."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import PackageNotFoundError, version
+        from fedsub.benchmark.machine import version_of
 
-        try:
-            print(f"fedsub-bench {version('fedsub-bench')}")
-        except PackageNotFoundError:
-            print("fedsub-bench, not installed (running from the source tree)")
-        parser.exit()
-
-
-class _Completion(argparse.Action):
-    """Action that prints the shell completion of `fedsub`."""
-
-    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: object) -> NoReturn:
-        try:
-            import shtab
-        except ModuleNotFoundError:
-            parser.error("completion needs shtab: install the extra with pip install -e '.[completion]'")
-        from fedsub.datasets.streams import close_output
-
-        with suppress(BrokenPipeError):
-            print(shtab.complete(parser, shell), flush=True)
-            parser.exit()
-        close_output()
+        print("fedsub-bench", version_of("fedsub-bench", "(not installed, running from the source tree)"))
         parser.exit()
 
 
@@ -265,10 +245,6 @@ def make_parser() -> Parser:
         "or commas. Names may carry options: 'fedprox[mu=0.1]', 'community[nodes=2000]'.",
     )
     parser.add_argument("--version", help="print the version", action=_Version, nargs=0)
-    shells: dict[str, Any] = {"choices": ("bash", "zsh", "tcsh"), "action": _Completion}
-    parser.add_argument(
-        "--print-completion", help="print the script that completes fedsub in a shell", **shells
-    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, (text, options) in COMMANDS.items():
         commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.").add_options(options)

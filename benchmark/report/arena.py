@@ -135,11 +135,7 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
 
 def _caps(before: Mapping[str, Any], ran: Collection[Block], cap: float) -> dict[Block, float]:
     """Return block → the largest known cap under which its searches ran; 0 means no cap."""
-    caps = {
-        block_of(each): known
-        for each in before["entries"]
-        if (known := each.get("cap", before.get("cap"))) is not None
-    }
+    caps = {block_of(each): each["cap"] for each in before["entries"] if each["cap"] is not None}
     return caps | {
         block: max((cap, caps.get(block, cap)), key=lambda each: each or math.inf) for block in ran
     }
@@ -159,10 +155,8 @@ def _limit(caps: Collection[float | None]) -> str:
 
 def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
     """Return the blocks and methods of the whole arena that are missing here, in words."""
-    blocks, methods = (
-        dict.fromkeys(cell.block for cell in whole),
-        dict.fromkeys(cell.method for cell in whole),
-    )
+    blocks = dict.fromkeys(cell.block for cell in whole)
+    methods = dict.fromkeys(cell.method for cell in whole)
     run = {name.partition("[")[0] for name in arena.methods}
     no_block = [block_title(block) for block in blocks if block not in arena.blocks]
     no_method = [title_of(name) for name in methods if name not in run]

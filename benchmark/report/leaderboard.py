@@ -24,6 +24,7 @@ from fedsub.benchmark.report.wording import (
     network_title,
     scheme_title,
     sentence_list,
+    span,
     title_of,
 )
 from fedsub.benchmark.report.writing import write_page
@@ -108,15 +109,10 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
         for choice, methods in choices.items()
     ]
     for what, (leaving, places) in exposed.items():
-        counts = "; ".join(f"{place}: {_span(nodes)}" for place, nodes in places.items())
+        counts = "; ".join(f"{place}: {span(nodes)}" for place, nodes in places.items())
         leave = f"leave{'s' * (len(leaving) == 1)}"
         marked.append(f"{sentence_list(list(leaving))} {leave} {what}. Nodes on {counts}.")
     return [*marked, *notes]
-
-
-def _span(counts: Sequence[int]) -> str:
-    """`3` or `1 to 4`."""
-    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
 
 
 def _epsilon(row: Row) -> str | None:

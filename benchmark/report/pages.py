@@ -42,7 +42,9 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         raise UserError(f"{results} holds no records: run fedsub first")
     runs = load(results)
     boards = boards_of(stored, (*names(), *own))
-    pages = write_arena(Request(results=results), stored)
+    entries = make_entries(boards, runs)
+    # The arena reads the gains in print from the page of figures.
+    pages = [*write_reproduction(results, entries), *write_arena(Request(results=results), stored)]
     arena = arena_of(results)
     named = {key for entry in (arena or {"entries": ()})["entries"] for key in entry["records"]}
     # Reading every record also finds the lines that cannot be read.
@@ -50,9 +52,8 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
     paths = [*pages, *(write_table_page(results, each, runs) for each in boards if each.records)]
-    entries = make_entries(boards, runs)
     findings = find(load_claims(), {each.protocol.name: each.rows for each in boards})
-    paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
+    paths += write_claims(results, findings)
     comparisons = compare(runs, boards)
     if runs:
         paths.append(write_authors_page(results, runs, comparisons))

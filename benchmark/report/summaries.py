@@ -29,9 +29,11 @@ from fedsub.benchmark.analysis.summary import (
     discoveries,
 )
 from fedsub.benchmark.report.leaderboard import CHOSEN
-from fedsub.benchmark.report.wording import block_title, heading_of, markdown_table, network_title, title_of
+from fedsub.benchmark.report.wording import block_title, heading_of, markdown_table, span, title_of
 from fedsub.benchmark.report.writing import write_list, write_template
 
+CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
+"""Verdicts on claims, in the order in which they are shown."""
 BY_CODE = "The authors' own code gives another figure on the same clients (results/authors.md)"
 
 
@@ -145,11 +147,7 @@ def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
         level=LEVEL,
         discovery_rate=agreement.FALSE_DISCOVERIES,
         findings=findings,
-        counted=", ".join(
-            f"{words[word]} {word}"
-            for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
-            if words[word]
-        ),
+        counted=", ".join(f"{words[word]} {word}" for word in CLAIMS if words[word]),
         discoveries=of_claims(findings),
         papers=papers,
     )
@@ -158,15 +156,15 @@ def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
 
 def _line(number: int, finding: Finding) -> list[str]:
     claim, words = finding.claim, finding.words
-    counted = [f"{word} in {words[word]}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
+    counted = [f"{word} in {words[word]}" for word in CLAIMS if words[word]]
     return [
         f"{number}. {claim.says}",
         claim.place,
         "; and ".join(map(contrast_in_words, claim.contrasts)),
-        span_of(finding.printed),
-        span_of(finding.differences),
+        span(finding.printed, "+.2f"),
+        span(finding.differences, "+.2f"),
         ", ".join(counted),
-        " to ".join(map(str, finding.seeds)) or "–",
+        span(finding.seeds),
         f"**{finding.word}**",
     ]
 
@@ -198,13 +196,6 @@ def _side(change: Mapping[str, Any]) -> str:
     return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
 
 
-def span_of(values: Sequence[float]) -> str:
-    """Return the least and the greatest difference as text; a dash without any."""
-    if not values:
-        return "–"
-    return " to ".join(dict.fromkeys((f"{min(values):+.2f}", f"{max(values):+.2f}")))
-
-
 def write_authors_page(
     results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[WithAuthors]
 ) -> Path:
@@ -227,7 +218,7 @@ def write_authors_page(
 
 def _compared(comparison: WithAuthors) -> list[str]:
     verdict, (ours, theirs) = comparison.verdict, comparison.means
-    name = f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
+    name = title_of(comparison.method, comparison.backbone)
     return [
         ", ".join(filter(None, (name, comparison.deviations))),
         heading_of(comparison.metric),

@@ -31,9 +31,7 @@ UNBOUNDED = 10_000
 
 
 def print_leaderboard(
-    leaderboard: Leaderboard,
-    console: Console,
-    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+    leaderboard: Leaderboard, console: Console, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
 ) -> None:
     """Print the page's tables with as many columns as the terminal has room for; nothing without a result.
     `theirs`: key of our cell → runs of the authors' code."""
@@ -69,9 +67,8 @@ def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[l
     columns = [["method", *(row_name(row, several, edited) for row in rows)]]
     compared = {metric for row in rows for metric, score in row.scores.items() if score.published is not None}
     for metric in metrics_of(protocol, rows):
-        measured, published, levels, gains = zip(
-            *(_cells(protocol, row, rows, metric) for row in rows), strict=True
-        )
+        found = [_cells(protocol, row, rows, metric) for row in rows]
+        measured, published, levels, gains = zip(*found, strict=True)
         columns.append([heading_of(metric), *measured])
         # If several scores are printed, headings name the score.
         of = f", {heading_of(metric)}" if len(compared) > 1 else ""
@@ -95,12 +92,8 @@ def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tu
         # Number of pairs of seeds, if it is not the score's number of seeds.
         pairs = f" ({gain.count})" * (gain.count != len(score.by_seed))
         said = f"{gain.shown_gain} {gain.word}{pairs}"
-    return (
-        with_spread(score.mean, score.std),
-        with_spread(figure.mean, figure.std),
-        "–" if level.difference is None else f"{level.shown} {level.word}",
-        said,
-    )
+    judged = "–" if level.difference is None else f"{level.shown} {level.word}"
+    return with_spread(score.mean, score.std), with_spread(figure.mean, figure.std), judged, said
 
 
 def _costs(row: Row) -> list[str]:
@@ -112,10 +105,8 @@ def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -
     """Yield the results of the authors' code on the same clients."""
     for row, metric in product(leaderboard.rows, leaderboard.protocol.metrics):
         if (found := on_same_clients(row.records, metric, theirs)) is not None:
-            name, (ours, other) = (
-                title_of(row.method) + f", {row.deviations}" * bool(row.deviations),
-                found.means,
-            )
+            name = ", ".join(filter(None, (title_of(row.method), row.deviations)))
+            ours, other = found.means
             yield (
                 f"{name} on {block_title(row.block)}, {metric}: {ours:.2f} here, {other:.2f} by the authors' "
                 f"code on the same clients, {len(found.pairs)} draws: {found.verdict.word}."

@@ -51,23 +51,29 @@ def sentence_list(items: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
-def partition_title(scheme: str) -> str:
-    """Return the title of a scheme; clients read from a file are named by the file, not by its path.
+def span(values: Sequence[float], form: str = "", word: str = " to ") -> str:
+    """Return the least and the greatest value, as `1 to 4`, or one of them if they are printed alike; a dash
+    without any."""
+    if not values:
+        return "–"
+    return word.join(dict.fromkeys(f"{value:{form}}" for value in (min(values), max(values))))
+
+
+def scheme_title(scheme: str) -> str:
+    """Return a scheme as papers write it, its options in brackets; clients read from a file are named by the
+    file, not by its path.
 
     `file[path=partitions/fedspray.npz,key=PubMed]` is "FedSpray's clients (PubMed)".
     """
+    name, _, options = scheme.partition("[")
+    if name in SCHEMES:
+        return _with_options(SCHEMES[name], options)
     spec = Spec(scheme)
     if spec.name != "file" or "path" not in spec.written:
         return scheme
     path = Path(spec.written["path"])
     title = f"{title_of(path.stem)}'s clients" if path.parent.name == PUBLISHED else path.name
     return f"{title} ({spec.written['key']})" if "key" in spec.written else title
-
-
-def scheme_title(scheme: str) -> str:
-    """Return a scheme as papers write it, its options in brackets."""
-    name, _, options = scheme.partition("[")
-    return _with_options(SCHEMES[name], options) if name in SCHEMES else partition_title(scheme)
 
 
 def _with_options(title: str, options: str) -> str:
@@ -94,11 +100,12 @@ def block_title(block: tuple[str, str, int]) -> str:
     return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} client{'s' * (clients != 1)}"
 
 
-def title_of(method: str) -> str:
-    """Return a method's name in its paper, with its options in brackets; unknown ones as given."""
+def title_of(method: str, backbone: str = "") -> str:
+    """Return a method's name in its paper, with its options in brackets, and the backbone if one is given;
+    unknown ones as given."""
     name, _, options = method.partition("[")
-    known = name in catalog.methods()
-    return _with_options(catalog.describe(name).title, options) if known else method
+    title = _with_options(catalog.describe(name).title, options) if name in catalog.methods() else method
+    return f"{title} · {network_title(backbone)}" if backbone else title
 
 
 def heading_of(metric: str) -> str:

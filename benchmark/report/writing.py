@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedsub.benchmark.records.store import StoreError
-from fedsub.benchmark.report.wording import escape, markdown_table, sentence_list, title_of
+from fedsub.benchmark.report.wording import escape, markdown_table, sentence_list, span, title_of
 from fedsub.datasets.files import explained, write_atomically
 
 
@@ -35,27 +35,26 @@ def write_template(path: Path, template: str, /, **values: Any) -> Path:
 def templates(folder: str, **settings: Any) -> Environment:
     """Return the templates in a folder of `report`; an undefined name in them is an error."""
     loader = PackageLoader("fedsub.benchmark.report", folder)
-    return Environment(
+    environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **settings
     )
+    environment.filters |= {"listed": sentence_list, "title_of": title_of}
+    environment.globals |= {"span": span, "title_of": title_of}
+    return environment
 
 
 @cache
 def _environment() -> Environment:
     """Return the Markdown templates; only the filter `line` escapes."""
     environment = templates("templates", keep_trailing_newline=True)
-    environment.filters |= {
-        "line": escape,
-        "listed": sentence_list,
-        "percent": "{:.0%}".format,
-        "title_of": title_of,
-    }
+    environment.filters |= {"line": escape, "percent": "{:.0%}".format}
     environment.globals["table"] = markdown_table
     return environment
 
 
 def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
-    """Write a list as JSON, one item per line, without empty values. Raises as `write_page`."""
+    """Write a list as JSON, one item per line, without empty values, numbers with four decimals. Raises as
+    `write_page`."""
     lines = (json.dumps(_filled(item), ensure_ascii=False, separators=(",", ":")) for item in items)
     write_page(path, "[\n{}\n]\n".format(",\n".join(lines)).encode())
 
@@ -70,4 +69,4 @@ def _filled(value: Any) -> Any:
         }
     if isinstance(value, list):
         return [_filled(each) for each in value]
-    return value + 0.0 if isinstance(value, float) else value
+    return round(value, 4) + 0.0 if isinstance(value, float) else value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.analysis.summary import EVERY
-from fedsub.benchmark.machine import ROOT, commit, git
+from fedsub.benchmark.machine import ROOT, commit, git, version_of
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, ranks, strip
 from fedsub.benchmark.report.site.data import (
@@ -28,10 +27,9 @@ from fedsub.benchmark.report.site.data import (
     block_address,
     graph_slug,
     method_address,
-    method_name,
     slug,
 )
-from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, sentence_list, title_of
+from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, title_of
 from fedsub.benchmark.report.writing import templates, write_page
 from fedsub.benchmark.spec import catalog
 
@@ -63,12 +61,8 @@ def write_site(results: Path, facts: Facts) -> Path:
         files.setdefault(page.file, {})[page.address] = [page.title, html]
     for name, held in files.items():
         _write_data(folder, name, "PAGES", held)
-    _write_data(
-        folder,
-        "search",
-        "SEARCH",
-        {"figures": check.search_lines(facts), "pages": [*_named_pages(facts), *_guides(folder)]},
-    )
+    named = [*_named_pages(facts), *_guides(folder)]
+    _write_data(folder, "search", "SEARCH", {"figures": check.search_lines(facts), "pages": named})
     for path in folder.glob("data/*.js"):
         if path.stem not in (*files, "search"):
             path.unlink()
@@ -120,7 +114,7 @@ def _diagram(arena: Mapping[str, Any]) -> str:
         return ""
     rows = [row for row in arena["ranking"] if not row["privacy"]]
     place = {row["method"]: number for number, row in enumerate(rows)}
-    ranked = [(method_name(row["method"]), row["rank"][0]) for row in rows]
+    ranked = [(title_of(row["method"]), row["rank"][0]) for row in rows]
     (best, least), (worst, most) = ranked[0], ranked[-1]
     said = f"Mean ranks of {len(rows)} methods, from {best} ({least:.2f}) to {worst} ({most:.2f})."
     return ranks(ranked, [(place[first], place[last]) for first, last in arena["tied"]], said)
@@ -140,17 +134,10 @@ def _home(facts: Facts) -> dict[str, Any]:
         "found": facts.headline,
         "records": len({record.key for board in facts.boards for record in board.records}),
         "arena": facts.arena,
-        "version": _version(),
+        "version": version_of("fedsub-bench", "0.1.0"),
         "commit": commit(),
         "date": git(ROOT, "log", "-1", "--format=%cs") or "",
     }
-
-
-def _version() -> str:
-    try:
-        return version("fedsub-bench")
-    except PackageNotFoundError:
-        return "0.1.0"
 
 
 def _named_pages(facts: Facts) -> list[list[str]]:
@@ -183,8 +170,6 @@ def _environment() -> Environment:
     environment = templates("site/assets", autoescape=True)
     environment.filters |= {
         "code": _code,
-        "listed": sentence_list,
-        "title_of": title_of,
         "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",
         "number": leaderboard.number,
         "ranks": leaderboard.ranks_of,
@@ -204,9 +189,7 @@ def _environment() -> Environment:
         "figure_title": check.figure_title,
         "heading_of": heading_of,
         "method_address": method_address,
-        "method_name": method_name,
         "source": check.source,
-        "span": leaderboard.span,
         "strip": strip,
         "symbol": lambda word: SYMBOLS.get(word, "·"),
     }

@@ -159,14 +159,11 @@ def ranks(methods: Sequence[tuple[str, float]], groups: Sequence[tuple[int, int]
     parts = [opening.format(WIDTH, bottom + BOTTOM, said)]
     for tick in _ticks(1, most):
         parts.append(Markup('<path class="grid" d="M{} {}V{}"/>').format(x(tick), TOP, bottom))
-        text = Markup('<text x="{}" y="{}" class="mid">{:g}</text>')
-        parts += [text.format(x(tick), place, tick) for place in (TOP - 6, bottom + 15)]
-    title = Markup('<text x="{}" y="{}" class="mid">mean rank</text>')
-    parts.append(title.format((left + right) / 2, bottom + BOTTOM - 4))
+        parts += [_text(x(tick), place, "mid", f"{tick:g}") for place in (TOP - 6, bottom + 15)]
+    parts.append(_text((left + right) / 2, bottom + BOTTOM - 4, "mid", "mean rank"))
     for row, (name, rank) in enumerate(methods):
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(left, y(row), WIDTH))
-        text = Markup('<text x="{}" y="{}" class="end">{}</text>')
-        parts.append(text.format(left - 5, y(row) + 4, _clipped(name)))
+        parts.append(_text(left - 5, y(row) + 4, "end", _clipped(name)))
         mark = Markup('<circle class="dot best" cx="{}" cy="{}" r="4"><title>{}: {:.2f}</title></circle>')
         parts.append(mark.format(x(rank), y(row), name, rank))
     gap = (RIGHT - 12) / max(len(groups), 1)
@@ -210,15 +207,14 @@ def _frame(
     parts = [opening.format(WIDTH, HEIGHT, said)]
     for place, text in up:
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, place, WIDTH - RIGHT))
-        parts.append(Markup('<text x="{}" y="{}" class="end">{}</text>').format(LEFT - 5, place + 4, text))
-    for place, text in across:
-        parts.append(
-            Markup('<text x="{}" y="{}" class="mid">{}</text>').format(place, HEIGHT - BOTTOM + 15, text)
-        )
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(Markup('<text x="{}" y="{}" class="mid">{}</text>').format(middle, HEIGHT - 4, x_title))
-    parts.append(Markup('<text x="2" y="{}" class="faint">{}</text>').format(TOP - 9, y_title))
-    return parts
+        parts.append(_text(LEFT - 5, place + 4, "end", text))
+    parts += [_text(place, HEIGHT - BOTTOM + 15, "mid", text) for place, text in across]
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, "mid", x_title))
+    return [*parts, _text(2, TOP - 9, "faint", y_title)]
+
+
+def _text(x: float, y: float, kind: str, text: str) -> Markup:
+    return Markup('<text x="{}" y="{}" class="{}">{}</text>').format(x, y, kind, text)
 
 
 def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
@@ -233,6 +229,5 @@ def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
         places = (y + 4 + step for step in steps if step <= 0 or y + step <= HEIGHT - BOTTOM)
         place = next(each for each in places if all(abs(each - other) >= 12 for other in beside))
         taken.append((place, start, end))
-        text = Markup('<text x="{}" y="{}" class="{}">{}</text>')
-        parts.append(text.format(x, round(place, 1), kind, name))
+        parts.append(_text(x, round(place, 1), kind, name))
     return parts

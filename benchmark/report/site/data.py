@@ -21,7 +21,7 @@ from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
+from fedsub.benchmark.report.wording import graph_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
@@ -177,14 +177,9 @@ def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
     found = []
     for each in listed:
         row = each.row
-        name = method_name(row.method, row.backbone if several else "")
+        name = title_of(row.method, row.backbone if several else "")
         found.append((f"{name} ({row.deviations})" if row.deviations else name, each))
     return found
-
-
-def method_name(method: str, backbone: str = "") -> str:
-    """Return a method as its paper writes it, and the backbone if one is given."""
-    return f"{title_of(method)} · {network_title(backbone)}" if backbone else title_of(method)
 
 
 def method_address(method: str) -> str:

@@ -13,18 +13,8 @@ from fedsub.benchmark.analysis.ranking import front
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter, small
-from fedsub.benchmark.report.site.data import (
-    NATURAL,
-    TUNED,
-    Facts,
-    Page,
-    block_address,
-    choices,
-    method_name,
-    named,
-    slug,
-)
-from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title
+from fedsub.benchmark.report.site.data import NATURAL, TUNED, Facts, Page, block_address, choices, named, slug
+from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, scheme_title, span, title_of
 from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.datasets.options import Spec
@@ -124,12 +114,7 @@ def _clients(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
         return {}
     # It may be another score than the leaderboard's.
     heading = heading_of(kept_score(rows[0][1].row.records[0]))
-    return {
-        "score": heading,
-        "scores": scores,
-        "names": names[:CLIENTS],
-        "left_out": len(names[CLIENTS:]),
-    }
+    return {"score": heading, "scores": scores, "names": names[:CLIENTS], "left_out": len(names[CLIENTS:])}
 
 
 def _map_address(facts: Facts, table: str) -> str:
@@ -150,7 +135,7 @@ def _along(
     for method, cells in gains.items():
         known = zip(values, cells, strict=True)
         points = sorted((value, cell.difference) for value, cell in known if cell is not None)
-        drawn[method] = Line(method_name(method), points)
+        drawn[method] = Line(title_of(method), points)
     first = [line for method, line in drawn.items() if method in ranked][:LABELS]
     ends = {line.name: f"{line.name} {line.points[-1][1]:+.1f}" for line in drawn.values()}
     told = f"Gain over Local along {option}. At the end: {', '.join(ends[line.name] for line in first)}."
@@ -181,14 +166,9 @@ def _option(blocks: Sequence[Block]) -> tuple[str, list[float]]:
     return (varied[0], numbers) if fits else ("", [])
 
 
-def span(ranks: tuple[int, int]) -> str:
-    """Return a span of ranks, as `3` or `1–4`."""
-    return "–".join(map(str, dict.fromkeys(ranks)))
-
-
 def ranks_of(each: Contender) -> str:
     """Return the method's rank for every budget that it keeps, as JSON."""
-    return json.dumps({name: span(ranks) for name, ranks in each.ranks.items()}, ensure_ascii=False)
+    return json.dumps({name: span(ranks, word="–") for name, ranks in each.ranks.items()}, ensure_ascii=False)
 
 
 def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:

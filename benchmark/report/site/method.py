@@ -8,8 +8,8 @@ from typing import Any
 from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
-from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, method_name, slug
-from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
+from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, slug
+from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.datasets.catalogue import REGISTRY
@@ -30,20 +30,19 @@ def pages(facts: Facts) -> Iterator[Page]:
             if each.row.cell.method == name
         ]
         every = [(block, each) for block, table, each in places if table == EVERY and each.row.method == name]
-        listed.append(
-            (known, _summary(known.summary), f"method/{slug(name)}", facts.headline.above.get(name))
-        )
+        address, summary = f"method/{slug(name)}", _summary(known.summary)
+        listed.append((known, summary, address, facts.headline.above.get(name)))
         values = {
             "known": known,
             "above": facts.headline.above.get(name),
             "arena": facts.arena,
             "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
-            "summary": _summary(known.summary),
+            "summary": summary,
             "rows": [each for each in places if each[1] in (EVERY, TUNED)],
             "others": [each for each in places if each[1] not in (EVERY, TUNED)],
             "introduced": known.title if known.title in papers else "",
         }
-        yield Page(f"method/{slug(name)}", known.title, "method.html", values)
+        yield Page(address, known.title, "method.html", values)
     yield Page("method", "Methods", "methods.html", {"listed": listed})
 
 
@@ -56,7 +55,7 @@ def _summary(text: str) -> str:
 def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
     rows = {each.row.method: each.row for each in facts.tables[EVERY][block]}
     shown = [method for method in dict.fromkeys((name, *BESIDE)) if method in rows]
-    drawn = [Line(method_name(method), mean_curve(rows[method].records)) for method in shown]
+    drawn = [Line(title_of(method), mean_curve(rows[method].records)) for method in shown]
     ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)
     title = block_title(block)
     told = f"Test score over rounds on {title}. At the end: {ends}."

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
+from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NOT_MEASURED, VERDICTS
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.analysis.summary import count_tables
 from fedsub.benchmark.report.site.check import figure_title, table_address
 from fedsub.benchmark.report.site.data import Facts, Page, slug
-from fedsub.benchmark.report.summaries import contrast_in_words, span_of
+from fedsub.benchmark.report.summaries import CLAIMS, contrast_in_words
 from fedsub.benchmark.report.wording import heading_of, sentence_list
 
-CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
-"""Verdicts on claims, in the order of the cards."""
 WORDS = {"claim_words": CLAIMS, "level_words": VERDICTS, "unmeasured_words": (CANNOT, NOT_MEASURED)}
 
 
@@ -46,7 +43,6 @@ def pages(facts: Facts) -> Iterator[Page]:
             "tables": [(table_address(paper, each.table), each) for each in counts.get(paper, [])],
             "causes": _by_cause(own),
             "test": contrast_in_words,
-            "span_of": span_of,
             "scores_of": lambda claim: sentence_list(
                 [*dict.fromkeys(heading_of(name) for each in claim.contrasts for name in each.metric)]
             ),

@@ -71,8 +71,8 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     # The last record has been removed since.
     entry["records"] = [*(cell.key for cell in final), "0123456789ab-2"]
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
-    arena: dict[str, Any] = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "hours": 2.0}
-    arena |= {"trials_run": 12, "trials_planned": 20, "complete": 0, "kendall_trials": -0.5}
+    arena: dict[str, Any] = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {"fedavg": 0.5}}
+    arena |= {"trials_run": 12, "trials_planned": 20, "complete": 0, "kendall_trials": -0.5, "hours": 2.0}
     arena |= {"gains": [{**gain, "figures": 44}], "not_planned": ["FedOpt"], "tied": [["fedsgd"] * 2]}
     arena |= {"friedman_p": 0.01, "budget": "a cap", "critical_difference": 1.25}
     gone = {**entry, "dataset": "citeseer", "records": ["0123456789ab-2"]}
@@ -84,7 +84,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", ">7<"]
         said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", "FedOpt.", ">12 of 20<"]
         said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "epoch by FedSGD,"]
-        said += ["2.0 core-hours", ">44<", ">3.2<"]
+        said += ["2.0 core-hours", ">44<", ">3.2<", "are missing: FedAvg."]
         said += ["difference, 1.25", "<title>FedSGD: 1.50</title>", "M334.0 22.5V32.5"]
         assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
