@@ -72,9 +72,7 @@ class DynamicRegularisation(ServerRule):
         """h ← h − α Σ p_k (w_k − w_server); w ← Σ p_k w_k − h/α."""
         result = {}
         for name, value in sent.items():
-            mean_drift = weighted_mean(value - server[name], weights)
-            if self.present is not None:
-                mean_drift = self.share * mean_drift
+            mean_drift = self.share * weighted_mean(value - server[name], weights)
             self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
             result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha
         return result

@@ -102,8 +102,8 @@ class Entry(Outcome):
 class Arena:
     """All methods on the blocks that are finished.
 
-    A block is finished where LOCAL has every score, and at least LEAST_COVERAGE of the methods that ran
-    anywhere have run.
+    A block is finished where LOCAL has every score, as tuned and by default, and at least LEAST_COVERAGE of
+    the methods that ran anywhere have run.
     """
 
     def __init__(self, searches: Iterable[Search], records: Records) -> None:
@@ -115,7 +115,7 @@ class Arena:
             entry.block
             for entry in ran
             if entry.method == LOCAL
-            and len(entry.successes) == len(FINAL_SEEDS)
+            and np.isfinite([*_scores(entry.tuned), *_scores(entry.default)]).all()
             and methods_on[entry.block] >= LEAST_COVERAGE * len(self.methods)
         )
         if not self.blocks:

@@ -164,14 +164,13 @@ class WithAuthors:
 
     @property
     def samples(self) -> list[list[Pair]]:
-        """Pairs of each block with at least two draws; all pairs as one sample if fewer than two blocks have
-        as many."""
+        """Pairs of each block with at least two draws; all pairs as one sample if none has as many."""
         by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:
             run = pair.run
             by_place.setdefault((run.dataset, run.partition, run.clients), []).append(pair)
         several = [pairs for pairs in by_place.values() if len(pairs) > 1]
-        return several if len(several) > 1 else [self.pairs]
+        return several or [self.pairs]
 
     @property
     def means(self) -> tuple[float, float]:

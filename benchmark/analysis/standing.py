@@ -161,26 +161,33 @@ def _paired(one: Row, other: Row, metric: str, seeds: Collection[int] | None = N
     return compare([found[seed] for seed in found if seeds is None or seed in seeds], HIGHER)
 
 
+def by_method(listed: Iterable[Contender]) -> dict[str, Contender]:
+    """Method → its row of a block; of several backbones the first of `NETWORKS` counts, not the best."""
+    found: dict[str, Contender] = {}
+    order = {name: place for place, name in enumerate(NETWORKS)}
+    for each in sorted(listed, key=lambda each: order.get(each.row.backbone, len(order))):
+        found.setdefault(each.row.method, each)
+    return found
+
+
 def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:
     """Ranked method → number of blocks on which it is surely above Local (`Contender.is_above_local`), and
     number on which both were run. Methods on the most blocks come first, then those above on the most."""
     found: dict[str, tuple[int, int]] = {}
-    for each in (each for listed in blocks for each in listed if each.is_ranked and each.gain is not None):
-        above, of = found.get(each.row.method, (0, 0))
-        found[each.row.method] = (above + each.is_above_local, of + 1)
+    for listed in blocks:
+        for name, each in by_method(each for each in listed if each.is_ranked and each.gain).items():
+            above, of = found.get(name, (0, 0))
+            found[name] = (above + each.is_above_local, of + 1)
     return dict(sorted(found.items(), key=lambda item: (-item[1][1], -item[1][0], item[0])))
 
 
 def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison | None]]:
     """Method → its gain over Local in each block, None if it was not run. Methods that lack the fewest blocks
-    come first, then the best mean. With several backbones the first of `NETWORKS` counts, not the best."""
+    come first, then the best mean."""
     found: dict[str, list[Comparison | None]] = {}
-    order = {name: place for place, name in enumerate(NETWORKS)}
     for place, listed in enumerate(blocks):
-        for each in sorted(listed, key=lambda each: order.get(each.row.backbone, len(order))):
-            if each.gain is not None and each.row.method != LOCAL:
-                cells = found.setdefault(each.row.method, [None] * len(blocks))
-                cells[place] = cells[place] or each.gain
+        for name, each in by_method(each for each in listed if each.gain).items():
+            found.setdefault(name, [None] * len(blocks))[place] = each.gain
 
     def rank(method: str) -> tuple[int, float]:
         known = [cell.difference for cell in found[method] if cell is not None]

@@ -14,7 +14,7 @@ from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.findings import discoveries as of_claims
 from fedsub.benchmark.analysis.public_code import WithAuthors
-from fedsub.benchmark.analysis.standing import Contender, above_local
+from fedsub.benchmark.analysis.standing import Contender, above_local, by_method
 from fedsub.benchmark.spec.cell import Block
 
 
@@ -187,7 +187,7 @@ def headline(
     """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
     the papers' claims and those on all printed figures (`entries`)."""
     every = tables.get(EVERY, {})
-    first = {each.row.method: each for each in every.get(FIRST, ())}
+    first = by_method(every.get(FIRST, ()))
     overall = [each for each in comparisons if each.place is None]
     own = [each for each in overall if not each.deviations and each.method.partition("[")[0] == each.code]
     return Headline(

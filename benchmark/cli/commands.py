@@ -88,7 +88,9 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
         print(f"fedsub: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("fedsub: interrupted; finished cells are kept; the same command continues", file=sys.stderr)
+        goes_on = options.command in ("run", "tune", "arena")
+        said = "; finished cells are kept; the same command continues" if goes_on else ""
+        print(f"fedsub: interrupted{said}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -333,8 +335,8 @@ def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Re
     from fedsub.benchmark.analysis.scores import Leaderboard
     from fedsub.benchmark.report.leaderboard import write_table_page
 
-    theirs = load(request.results)
     try:
+        theirs = load(request.results)
         for name, protocol in protocols.items():
             if found := records.of_table(name, grid_cells(protocol)):
                 write_table_page(request.results, Leaderboard(protocol, found), theirs)

@@ -142,7 +142,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "arena": (
         "tune every method with the same budget, rank them on fresh draws, write arena.md",
-        ("dataset", "partition", "method", "hours", *SETTING, *_SEARCH, *ENGINE, *FOLDERS),
+        ("dataset", "partition", "method", "hours", "set", *SETTINGS, "shard", *_SEARCH, *ENGINE, *FOLDERS),
     ),
     "show": ("show the leaderboards of stored records and run nothing", (*CHOICE, *FOLDERS, *_FORMAT)),
     "report": ("rewrite every page of the results folder", ("table", "open", *FOLDERS)),

@@ -18,7 +18,7 @@ from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, i
 from fedsub.benchmark.cli.commands import FAILED, OK, say, say_failed
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
-from fedsub.benchmark.execution.run import execute
+from fedsub.benchmark.execution.run import execute, keep_available
 from fedsub.benchmark.execution.tuning import plan_searches, run_searches, tune
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -40,7 +40,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     if options.format == "json":
         print(shown.frame().to_json(orient="records", indent=1))
         return int(any(broken))
-    console = console_for(sys.stdout.isatty())
+    console = console_for(sys.stdout.isatty() and not options.wide)
     for outcome, nothing in zip(shown.outcomes, broken, strict=True):
         console.print(_table(outcome))
         if outcome.left_out:
@@ -89,6 +89,11 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
     if not options.hours >= 0:
         raise UserError(f"--hours must be at least 0, not {options.hours}")
     until = time.monotonic() + 3600 * options.hours
+    # Blocks without a graph do not stop the others.
+    missing = {skip.what: skip.reason for skip in keep_available([each.base for each in searches], True)[1]}
+    for graph, reason in missing.items():
+        say(f"skipped {graph}: {reason}")
+    searches = [each for each in searches if each.base.dataset.text not in missing]
     ran, cells = [], 0
     failures: list[Record] = []
     for block in _blocks(request, searches):
@@ -115,7 +120,7 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
     print(*pages, sep="\n")
     if failures:
         say_failed(request, failures, cells, records)
-    return FAILED if failures else OK
+    return FAILED if failures or (missing and request.dataset) else OK
 
 
 def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:

@@ -26,28 +26,36 @@ from fedsub.benchmark.spec.request import Request
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run stored records, or those of a bundle, again; prints one line per difference and returns the exit
     code."""
-    results = request.results
-    with TemporaryDirectory() as folder:
-        places: Places = {}
-        count = options.count
-        if not isinstance(count, int):
-            places, count = unpack(count, Path(folder)), sys.maxsize
-            request = replace(request, results=Path(folder) / "results")
-            if options.trust:
-                # Code in the bundle may import modules beside it, also in worker processes.
-                sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
-        code, checked = _run_again(request, options, work, count, places)
-    if options.by and checked:
-        add_verified(results, options.by, checked)
-        say(f"{results / FILE}: {len(checked)} records verified by {options.by}")
-    return code
+    checked: list[Record] = []
+    try:
+        with TemporaryDirectory() as folder:
+            places: Places = {}
+            count = options.count
+            again = request
+            if not isinstance(count, int):
+                places, count = unpack(count, Path(folder)), sys.maxsize
+                again = replace(request, results=Path(folder) / "results")
+                if options.trust:
+                    # Code in the bundle may import modules beside it, also in worker processes.
+                    found = (path for each in places.values() for path in each.values())
+                    sys.path += sorted({str(path.parent) for path in found})
+            return _run_again(again, options, work, count, places, checked)
+    finally:
+        # Also those before an interruption.
+        if options.by and checked:
+            add_verified(request.results, options.by, checked)
+            say(f"{request.results / FILE}: {len(checked)} records verified by {options.by}")
 
 
 def _run_again(
-    request: Request, options: Namespace, work: RunCell | None, count: int, places: Places
-) -> tuple[int, list[Record]]:
-    """Return the exit code, and the records without a difference."""
-    checked: list[Record] = []
+    request: Request,
+    options: Namespace,
+    work: RunCell | None,
+    count: int,
+    places: Places,
+    checked: list[Record],
+) -> int:
+    """Return the exit code; add the records without a difference to `checked`."""
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
     try:
@@ -70,7 +78,7 @@ def _run_again(
             print(
                 f"{own[record.key].key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell)
             )
-        return 0, []
+        return 0
     taken = {record.key: record.result.peak_memory_mb for record in records}
     engine = create_engine(request, len(records), lambda cell: taken[cell.key])
     found = exact = unlike = 0
@@ -89,4 +97,4 @@ def _run_again(
     say(f"{summary}; run on {processor()}")
     for reason, many in (+passed_over).items():
         say(f"skipped: {many} {reason}")
-    return int(bool(found or passed_over[CHANGED])), checked
+    return int(bool(found or passed_over[CHANGED]))

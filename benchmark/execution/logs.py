@@ -51,10 +51,16 @@ class Logged:
         return record
 
 
-def keep_failure(results: Path, record: Record) -> None:
-    """Write the log of a failed cell of this process; its output went to the terminal."""
-    with suppress(OSError), _begun(log_path(results, record.cell.key), record.cell) as log:
-        _tell_failure(log, record)
+def keep_log(results: Path, record: Record) -> None:
+    """Write the log of a failed cell of this process, whose output went to the terminal; remove the log of an
+    earlier failure after a success."""
+    path = log_path(results, record.cell.key)
+    with suppress(OSError):
+        if record.status == OK:
+            path.unlink(missing_ok=True)
+            return
+        with _begun(path, record.cell) as log:
+            _tell_failure(log, record)
 
 
 def _begun(path: Path, cell: Cell) -> TextIO:

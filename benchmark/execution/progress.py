@@ -23,8 +23,10 @@ WIDTH = 400
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave the exit code to the command; rich exits with 1."""
-        raise
+        """Go on without progress; for output leave the exit code to the command. rich exits with 1."""
+        if not self.stderr:
+            raise
+        self.quiet = True
 
 
 def console_for(is_terminal: bool, stderr: bool = False) -> Console:

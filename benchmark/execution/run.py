@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fedsub.benchmark.execution.callbacks.base import Callback
@@ -84,9 +85,14 @@ def execute(
                 failures = run_cells(
                     request, chosen, records, work, objects or {}, callbacks, until, inform, quiet, wanted
                 )
-        finally:
-            records.refresh()
-            after(plan, records)
+        except BaseException:
+            # That error may say where a record was kept.
+            with suppress(OSError, UserError):
+                records.refresh()
+                after(plan, records)
+            raise
+        records.refresh()
+        after(plan, records)
     cells = distinct(plan.cells)
     found = {cell.key: record for cell in cells if (record := records.get(cell)) is not None}
     return Done(plan, found, failures, missing, records)

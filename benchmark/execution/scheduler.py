@@ -18,7 +18,7 @@ from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, 
 from fedsub.benchmark.execution.engines.process import to_pool
 from fedsub.benchmark.execution.flower.loopback import federated
 from fedsub.benchmark.execution.leases import Leased, Leases, holder
-from fedsub.benchmark.execution.logs import Logged, keep_failure
+from fedsub.benchmark.execution.logs import Logged, keep_log
 from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
 from fedsub.benchmark.execution.queue import Queue, Wanted
 from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, ended, failed, users_graphs
@@ -50,7 +50,7 @@ def run_cells(
     The arguments are those of `execute`. `callbacks` are called after every round in this process.
     """
     for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in cells):
-        if device != "cpu":
+        if device != "cpu" and not request.is_elsewhere:
             inform(describe_device(device, kernel))
     for line in users_graphs(cells):
         inform(line)
@@ -60,7 +60,7 @@ def run_cells(
     if request.save:
         hooks["save"] = Saving(results, request.save)
     if request.checkpoint and not is_flower:
-        for sentence in checkpoints.describe(results, cells):
+        for sentence in checkpoints.describe(results, () if request.is_elsewhere else cells):
             print(sentence, file=sys.stderr)
         if work is None:
             hooks["checkpoint"] = partial(checkpoints.CellCheckpoint, results, request.checkpoint)
@@ -93,8 +93,8 @@ def run_cells(
                     progress.finished(record)
                     if record.status == FAILED:
                         failures.append(record)
-                        if is_here:
-                            keep_failure(results, record)
+                    if is_here:
+                        keep_log(results, record)
     return failures
 
 

@@ -79,15 +79,20 @@ def run_searches(
     records = run(references) if request.cap else Records(request.results)
     caps = {search.base.block: math.inf for search in searches}
     for cell in references:
-        if request.cap and (record := records.get(cell)) is not None and record.core_seconds:
+        if request.cap and (record := records.get(cell)) is not None:
             caps[cell.block] = request.cap * sum(record.core_seconds.values())
+            if record.error:
+                said = f"the run that sets the cap failed: {record.error}"
+                how["warn"](
+                    f"{cell.title}: {said}; each method has one trial; --cap 0 searches without a cap"
+                )
 
-    def run_first(searches: Sequence[Search]) -> Records:
+    def run_first(searches: Sequence[Search], begin: int = 0) -> Records:
         # One trial of every search at a time, so that an interrupted run has advanced all searches equally.
         first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
         always = {each.short(0).key for each in searches}
         return run(
-            _in_turn(map(each.short, range(len(each.trials))) for each in searches),
+            _in_turn(map(each.short, range(begin, len(each.trials))) for each in searches),
             lambda cell, now: (
                 cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[cell.block]
             ),
@@ -111,7 +116,10 @@ def run_searches(
 
 
 def _chosen_by(
-    sampler: Any, request: Request, searches: Sequence[Search], run: Callable[[Sequence[Search]], Records]
+    sampler: Any,
+    request: Request,
+    searches: Sequence[Search],
+    run: Callable[[Sequence[Search], int], Records],
 ) -> list[Search]:
     """Return the searches with trials chosen by copies of an Optuna sampler, one trial at a time in each.
 
@@ -128,7 +136,8 @@ def _chosen_by(
             share_of = partial(point.suggest_float, low=0.0, high=math.nextafter(1.0, 0.0))
             cell = asked_cell(each.base, share_of, fixed_in(request, each.base))
             found[place] = Search((*each.trials, cell))
-        records = run(found)
+        # A failed trial is not repeated for each later one.
+        records = run(found, number if number > 1 else 0)
         for each, study, point in zip(found, studies, points, strict=True):
             record = records.get(each.short(number))
             score = None if record is None else record.validation

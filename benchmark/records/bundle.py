@@ -64,7 +64,8 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
         if state == cell.files:
             found, now = paths_of(cell), files.digest(cell)
         if not found or not all(map(Path.exists, found.values())) or now != state:
-            missing[state] = f"left out the files of {cell.title}: they have changed since the run"
+            why = "they have changed since the run" if found else "an edited method, or objects from Python"
+            missing[state] = f"left out the files of {cell.title}: {why}"
             continue
         parts[state] = {}
         for part, place in found.items():

@@ -132,10 +132,19 @@ def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
         table = file.read()
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
+        if not all(isinstance(name, str) for name in rows) or not all(map(_is_series, columns.values())):
+            raise KeyError("no lists of numbers by id")
         columns = {name: column if name == ROUND else _unscaled(column) for name, column in columns.items()}
-    except (ArrowException, AttributeError, KeyError) as error:
+    except (ArrowException, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
     return rows, columns
+
+
+def _is_series(column: Any) -> bool:
+    from pyarrow import types
+
+    kind = column.type.value_type if types.is_list(column.type) else column.type
+    return kind != column.type and (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind))
 
 
 def _unscaled(column: Any) -> Any:

@@ -50,15 +50,15 @@ def note(table: Table) -> str:
         said.append(
             f"Bold: the {'highest' if table.sign > 0 else 'lowest'} mean of a "
             f"{'row' if table.across else 'column'} among equal settings{further}, each two compared over "
-            f"their common seeds (at least {LEAST}), and every mean that does not differ significantly. The "
-            "test is a paired one-sided t test over common seeds, each with its own draw of the data (level "
-            f"{LEVEL:g}, Holm's correction). Few seeds separate few methods; with fewer than {LEAST}, or "
-            "without a rival, nothing is bold."
+            f"their common seeds (at least {LEAST}), and every mean that does not differ significantly or is "
+            "equal to two decimals. The test is a paired one-sided t test over common seeds, each with its "
+            f"own draw of the data (level {LEVEL:g}, Holm's correction). Few seeds separate few methods; "
+            f"with fewer than {LEAST}, or without a rival, nothing is bold."
         )
     if np.isfinite(table.mean_ranks()).any():
         said.append("Mean rank: over the columns with a figure in every row of equal settings.")
     if not table.figures["rival"].all():
-        said.append("†: breaks privacy, and is not compared.")
+        said.append("†: breaks privacy, and is not compared where it does.")
     return " ".join(said)
 
 
@@ -73,7 +73,10 @@ def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
     index = [rows[name].map(partial(_rounded, is_option=name.startswith(OPTIONS))) for name in names]
     if not rows["rival"].all():
         place = names.index("method")
-        index[place] = index[place].where(rows["rival"], index[place] + MARK)
+        # A method that breaks privacy in some columns only has one row.
+        line = [*table.levels] if place < len(table.levels) else table.column
+        keeps = rows.groupby(line, dropna=False)["rival"].transform("all")
+        index[place] = index[place].where(keeps, index[place] + MARK)
     cells = across(pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)))
     if np.isfinite(ranks := table.mean_ranks()).any():
         cells[RANK] = [_number(found) for found in ranks]

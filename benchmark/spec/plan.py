@@ -127,6 +127,8 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     for cell in {_named(row): row for row in rows}.values():
         with user_objects(user_objects_of(cell)):
             _check_names_of(cell)
+            if not request.is_elsewhere:
+                check_device(cell.device, cell.kernel)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
 
@@ -261,7 +263,6 @@ def _check_names_of(cell: Cell) -> None:
     catalog.checked("kernel", cell.kernel)
     if cell.schedule.selection_metric:
         catalog.check_metric(cell.task.text, cell.schedule.selection_metric)
-    check_device(cell.device, cell.kernel)
 
 
 def versions_of(cell: Cell) -> str:

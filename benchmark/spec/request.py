@@ -88,6 +88,11 @@ class Request:
             raise UserError("--slurm-config needs --engine slurm")
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether other machines run the cells: this one need not have their device."""
+        return self.engine in ("slurm", "ray")
+
+    @property
     def files(self) -> list[str]:
         """The .py files that the request itself names, without those that its tables name."""
         texts = [*self.dataset, *self.method, *self.partition, *self.backbone]

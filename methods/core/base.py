@@ -168,7 +168,8 @@ class FederatedMethod:
     """Prefixes, in whole dotted parts, of the parameters that clients do not share: `personal` for
     `personal.…`, `layers.0` for `layers.0.weight` and `layers.0.bias`."""
     every_epoch: bool = False
-    """Whether clients and server exchange messages after every local epoch instead of after every round."""
+    """Whether the method's own `train_round` exchanges messages after every local epoch (`communicate`): none
+    are exchanged after the round."""
 
     options: Any
     setting: Setting

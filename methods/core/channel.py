@@ -34,7 +34,7 @@ Message = Mapping[str, Tensor]
 class Channel:
     """Carries messages and adds up their bytes: `up` and `down` in rounds, `once` outside of them."""
 
-    state = ("bytes_up", "bytes_down", "bytes_once", "encoded_rounds", "uplink")
+    state = ("bytes_up", "bytes_down", "bytes_once", "encoded", "uplink")
 
     def __init__(self, clients: int = 0, uplink: Uplink | None = None) -> None:
         """`uplink` changes models on their way to the server; None: models arrive unchanged."""
@@ -47,8 +47,8 @@ class Channel:
         self.uplink = uplink
         self.models: frozenset[str] = frozenset()
         """Names of the shared parameters."""
-        self.encoded_rounds = 0
-        """Number of messages that held models for the uplink."""
+        self.encoded = torch.zeros(clients, dtype=torch.int64)
+        """(K,), number of each client's messages that held models for the uplink."""
         self._counted = WeakTensorKeyDictionary()
 
     @property
@@ -90,7 +90,8 @@ class Channel:
         arrived = left
         if self.uplink is not None and known:
             arrived = self.uplink.read(left, known)
-            self.encoded_rounds += any(name in known for name in arrived)
+            if any(name in known for name in arrived):
+                self.encoded += who.cpu()
         if self.everyone:
             return arrived
         return {

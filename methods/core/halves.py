@@ -58,7 +58,9 @@ class ClientHalf:
     def send(self) -> Message:
         method = self.method
         with torch.no_grad():
-            return method.channel.leave(method.send(), method.received, method.channel.sending)
+            sent = method.channel.leave(method.send(), method.received, method.channel.sending)
+        # A parameter that the network does not use has no gradient to send.
+        return {name: value for name, value in sent.items() if not value.is_meta}
 
 
 class ServerHalf:
@@ -112,7 +114,7 @@ class ServerHalf:
         }
         with torch.no_grad():
             arrived = method.channel.arrive(sent, method.received, method.channel.sending)
-            method.channel.refuse(not method.channel.encoded_rounds)
+            method.channel.refuse(not method.channel.encoded.any())
             answer = serve(method, arrived)
             method.channel.down(answer, method.present if method.every_epoch else None)
         return [

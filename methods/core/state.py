@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedsub.datasets.errors import UserError
@@ -22,6 +23,8 @@ from fedsub.datasets.errors import UserError
 LISTS = ("client_state", "server_state", "state")
 OWN = "fedsub."
 """Prefix of the names of the benchmark's modules."""
+SET_UP = {"architecture", "federation", "inputs", "shares"}
+"""Annotated attributes of a method that only its set-up makes."""
 
 
 class CheckpointError(UserError):
@@ -92,7 +95,7 @@ def marks(owner: Any) -> dict[str, Any]:
         *names_of(type(owner)),
         *(name for each in above for name in vars(each).get("__annotations__", ())),
     }
-    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
+    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside - SET_UP}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +117,17 @@ def _mark(value: Any) -> Any:
         return {key: _mark(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, deque)):
         return [_mark(each) for each in value]
-    return value if isinstance(value, (bool, int, float, str)) else _Same(value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, (nn.Module, Optimizer)):
+        return _mark(value.state_dict(keep_vars=True) if isinstance(value, nn.Module) else value.state)
+    return frozenset(value) if isinstance(value, set) else _Same(value)
 
 
 def saved(value: Any) -> Any:
@@ -156,7 +169,12 @@ def restored(value: Any, kept: Any) -> Any:
     elif isinstance(value, np.random.BitGenerator):
         value.state = kept
     elif isinstance(value, dict):
-        return {key: restored(value.get(key), each) for key, each in kept.items()}
+        found = copy(value)
+        found.clear()
+        found.update({key: restored(value.get(key), each) for key, each in kept.items()})
+        return found
+    elif isinstance(value, np.ndarray):
+        return np.asarray(kept, value.dtype)
     elif isinstance(value, deque):
         return deque(kept, value.maxlen)
     elif any(hasattr(value, group) for group in LISTS):

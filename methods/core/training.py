@@ -156,14 +156,15 @@ def end_round(method: FederatedMethod) -> None:
     if there is an uplink and no message held models for it."""
     if not method.every_epoch:
         communicate(method)
-    method.channel.refuse(not method.channel.encoded_rounds)
+    method.channel.refuse(not method.channel.encoded.any())
 
 
 def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
     """Clients send, the server answers, clients receive; all through the channel.
 
-    `who`, (K,) bool, are the clients that send and receive (None: those of this round's end). Raises
-    UserError for a message that the channel refuses, and for an answer that does not fit.
+    `who`, (K,) bool, are the clients that send and receive (None: those of this round's end); a method that
+    passes it also reads `working` in its `aggregate` and `receive`. Raises UserError for a message that the
+    channel refuses, and for an answer that does not fit.
     """
     with torch.no_grad():
         answer = serve(method, method.channel.up(method.send(), method.received, who))
@@ -204,7 +205,7 @@ def check_selects(schedule: Schedule, dataset: Dataset, items: int = 0, tested: 
     if schedule.selection != LAST:
         raise UserError(
             f"{name} has no validation items, and {schedule.selection} selects a round by them: set "
-            f"selection={LAST}, or a split with validation items"
+            f"selection={LAST}, or a split (of links: link-prediction[validation=…]) with validation items"
         )
 
 
@@ -268,8 +269,7 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
     if channel.uplink is not None:
-        rounds, delta = channel.encoded_rounds, schedule.privacy_delta
-        extras |= channel.uplink.figures(method.attendance, rounds, delta)
+        extras |= channel.uplink.figures(int(channel.encoded.max()), schedule.privacy_delta)
     for name, values in method.by_round.items():
         if len(values) != schedule.rounds:
             raise UserError(

@@ -37,7 +37,6 @@ from fedsub.datasets.extras import needed
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.steps import Attendance
 from fedsub.methods.stacked.mixing import by_client, column
 
 VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"
@@ -176,9 +175,8 @@ class Uplink:
         beside = {name: value for name, value in sent.items() if name not in (VALUES, SCALE, PLACES)}
         return beside | _moved(received, update)
 
-    def figures(self, attendance: Attendance, rounds: int, delta: float) -> dict[str, float]:
-        """`epsilon` of the first `rounds`; empty without noise."""
-        most = int((attendance.epochs[:rounds] > 0).sum(dim=0).max())
+    def figures(self, most: int, delta: float) -> dict[str, float]:
+        """`epsilon` of a client that has sent `most` messages; empty without noise."""
         return {"epsilon": epsilon(self.noise, most, delta)} if self.noise else {}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.hints import hints_of
-from fedsub.datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
+from fedsub.datasets.limits import Positive, Size
 from fedsub.datasets.options import Spec, checked_options, defaults_of, format_name
 from fedsub.datasets.partition import SCHEMES as PARTITIONS
 from fedsub.datasets.ranges import ranges_of, tunable
@@ -117,42 +117,6 @@ def test_limits_and_types_of_options_are_those_that_the_function_states() -> Non
         checked_options("mine", scheme, {"alpha": 0}, given=1)
     with pytest.raises(UserError, match=r"mine's index must be a whole number, not 1.5"):
         checked_options("mine", scheme, {"index": 1.5}, given=1)
-
-
-@dataclass(frozen=True)
-class Everything:
-    """A field of each limit, and one without."""
-
-    strength: NonNegative = 0.0
-    rate: Positive = 1e-9
-    share: Share = 1.0
-    part: PositiveShare = 1.0
-    first: Size = 0
-    rounds: Count = 1
-    free: float = -1.0
-
-    def __post_init__(self) -> None:
-        check_limits("its ", self)
-
-
-def test_values_at_the_limit_are_taken() -> None:
-    Everything(share=0.0, part=1e-9, strength=10**400)
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"strength": -1e-9}, "its strength must not be negative, and finite; it is -1e-09"),
-        ({"strength": float("inf")}, "and finite; it is inf"),
-        ({"rate": 0.0}, "rate must be positive"),
-        ({"share": 1.1}, r"share must be in \[0, 1\]"),
-        ({"part": 0.0}, r"part must be in \(0, 1\]"),
-        ({"rounds": 0}, "its rounds must be at least 1"),
-    ],
-)
-def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        Everything(**values)
 
 
 @pytest.mark.parametrize(

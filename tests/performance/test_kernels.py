@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.stacked import kernels
-from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.kernels import NARROW
-from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
 from fedsub.methods.stacked.segments import Segments, segment_product
 
@@ -86,24 +83,3 @@ def test_propagation(
     graph = use_kernel(with_self_loops(federation.graph), "dgl" if kernel == "dgl" else "torch")
     weight, h = symmetric_weight(graph), leaf(federation.nodes, width)
     benchmark(forward_and_backward(partial(propagate, graph, h, weight), [h]))
-
-
-@pytest.mark.parametrize("probability", [0.5, 0.3])
-@pytest.mark.parametrize("source", ["sfc64", "torch"])
-def test_dropout_mask(benchmark: Any, federation: Federation, probability: float, source: str) -> None:
-    shape = (federation.nodes, WIDTH)
-    if source == "torch":
-        kept = torch.empty(shape)
-        benchmark(partial(kept.bernoulli_, 1 - probability))
-    else:
-        benchmark(Dropout(probability, 0).mask, shape)
-
-
-@pytest.mark.parametrize("kind", ["ours", "loop"])
-def test_optimiser_step(benchmark: Any, built: FederatedMethod, kind: str) -> None:
-    values = [value.detach().clone().requires_grad_() for value in built.parameters.values()]
-    for value in values:
-        value.grad = torch.randn_like(value)
-    plain = partial(torch.optim.Adam, lr=0.01, weight_decay=1e-6, fused=False, foreach=False)
-    optimiser = make_adam(values, 0.01, 1e-6) if kind == "ours" else plain(values)
-    benchmark(optimiser.step)

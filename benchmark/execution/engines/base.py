@@ -19,6 +19,7 @@ SPARE = 1.25
 KILLED = "the worker process was killed"
 """Begins the error of a cell whose process was killed, as the kernel does when memory runs out."""
 _OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:", KILLED)
+_TORCH_LACKS = "DefaultCPUAllocator: "
 
 
 def unknown_memory(cell: Cell) -> float:
@@ -28,7 +29,8 @@ def unknown_memory(cell: Cell) -> float:
 
 def lacked_memory(record: Record) -> bool:
     """Whether the cell ran out of memory, so that a retry on its own or on another machine may succeed."""
-    return record.error is not None and record.error.startswith(_OUT_OF_MEMORY)
+    said = record.error or ""
+    return said.startswith(_OUT_OF_MEMORY) or _TORCH_LACKS in said
 
 
 def uses_cuda(cell: Cell) -> bool:

@@ -40,9 +40,11 @@ class RayEngine:
         variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": path}
         here = not os.environ.get("RAY_ADDRESS")
         arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
-        ray.init(
-            include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables}, **arguments
-        )
+        arguments |= {"include_dashboard": False, "runtime_env": {"env_vars": variables}}
+        try:
+            ray.init(log_to_driver=False, **arguments)
+        except ConnectionError as error:
+            raise UserError(f"no Ray cluster answers: correct or unset RAY_ADDRESS ({error})") from error
         waiting = iter(cells)
         pending: dict[Any, tuple[Cell, bool]] = {}
         # It can stop a cell that its task runs, and leaves a second attempt to Ray.

@@ -63,8 +63,7 @@ class _Turn:
         self.masks: Masks = {}
         self.kept: dict[int, dict[str, Any]] = {}
         """Last round whose message the server received → the state after it."""
-        heard = int(self.asked["heard"])
-        if heard:
+        if heard := int(self.asked["heard"]):
             self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
             self.client.state.load(self.kept[heard]["state"])
             self.masks = self.kept[heard]["masks"]

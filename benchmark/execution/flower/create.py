@@ -17,7 +17,7 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.files import expanded
+from fedsub.datasets.files import expanded, explained
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from fedsub.methods.core import registry
@@ -54,42 +54,41 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     """Write the app to `folder`, which must be new or empty, and the data of the cell's clients to
     `folder`/clients.
 
-    Raises UserError for a cell that cannot run as a federation, and for a folder that is not empty.
+    Raises UserError for a cell that cannot run as a federation, and a folder with files or not writable.
     """
     check(cell)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: give a new folder")
     if not federation.validation.any():
         check_selects(cell.schedule, federation.source)
     files = _own_files(cell)
-    package = folder / PACKAGE
-    package.mkdir(parents=True)
-    for side in ("client", "server"):
-        text = (
-            "from pathlib import Path\n\n"
-            f"from fedsub.benchmark.execution.flower.{side} import {side}_app\n\n"
-            f"app = {side}_app(Path(__file__).parent)\n"
-        )
-        (package / f"{side}.py").write_text(text, encoding="utf-8")
-    (package / "__init__.py").touch()
-    runs = custom.with_metrics(cell, lambda name: Path(name).name)
-    for part in OWN_PARTS & custom.paths_of(cell).keys():
-        runs = custom.renamed(runs, part, custom.paths_of(cell)[part].name)
-    for name, source in files.items():
-        target = package / OWN / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    fields = {"package": PACKAGE, "patience": PATIENCE, "title": cell.title, "clients": cell.clients}
-    # TOML has no escapes for halves of a character outside the basic plane.
-    quoted, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
-    for template in TEMPLATES.iterdir():
-        text = template.read_text("utf-8").format(quoted=quoted, cell=stored, **fields)
-        (folder / template.stem).write_text(text, encoding="utf-8")
-    clients = folder / "clients"
-    clients.mkdir()
-    for client in range(federation.clients):
-        held = federation.only(client).source
-        write_archive(clients / f"client-{client}.npz", as_raw(held), {"classes": held.classes})
+    with explained("write", folder):
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"{folder} is not empty: give a new folder")
+        package = folder / PACKAGE
+        package.mkdir(parents=True)
+        for side in ("client", "server"):
+            text = (
+                "from pathlib import Path\n\n"
+                f"from fedsub.benchmark.execution.flower.{side} import {side}_app\n\n"
+                f"app = {side}_app(Path(__file__).parent)\n"
+            )
+            (package / f"{side}.py").write_text(text, encoding="utf-8")
+        (package / "__init__.py").touch()
+        runs = custom.with_metrics(cell, lambda name: Path(name).name)
+        for part in OWN_PARTS & custom.paths_of(cell).keys():
+            runs = custom.renamed(runs, part, custom.paths_of(cell)[part].name)
+        for name, source in files.items():
+            target = package / OWN / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        fields = {"package": PACKAGE, "patience": PATIENCE, "title": cell.title, "clients": cell.clients}
+        # TOML has no escapes for halves of a character outside the basic plane.
+        quoted, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
+        for template in TEMPLATES.iterdir():
+            text = template.read_text("utf-8").format(quoted=quoted, cell=stored, **fields)
+            (folder / template.stem).write_text(text, encoding="utf-8")
+        for client in range(federation.clients):
+            own = federation.only(client).source
+            write_archive(folder / "clients" / f"client-{client}.npz", as_raw(own), {"classes": own.classes})
 
 
 def _own_files(cell: Cell) -> dict[Path, Path]:
@@ -104,9 +103,7 @@ def _own_files(cell: Cell) -> dict[Path, Path]:
             if not source.samefile(other):
                 raise UserError(f"an app holds one file {name}, not both {other} and {source}: rename one")
             if name.match("test_*.py") or name.match("*_test.py"):
-                raise UserError(
-                    f"Flower leaves tests out of an app, and {source} is named like one: rename it"
-                )
+                raise UserError(f"Flower leaves tests out, and {source} is named like one: rename it")
     return found
 
 

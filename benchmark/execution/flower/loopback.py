@@ -41,6 +41,9 @@ STARTING = 120.0
 ENDING = 10.0
 """Seconds that processes have to end before they are killed."""
 LINK = "loopback"
+Process = subprocess.Popen[bytes]
+Nodes = dict[Path, Process]
+"""A SuperNode's log → its process."""
 _LIBC = ctypes.CDLL(None) if psutil.LINUX else None
 _PR_SET_PDEATHSIG = 1
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
@@ -76,47 +79,46 @@ def run(cell: Cell, federation: Federation) -> dict[str, Any]:
         app, target, log = folder / "app", folder / "outcome.json", folder / "run.log"
         create(cell, federation, app)
         environment = {**os.environ, **ENVIRONMENT, "PATH": _path(), "OMP_NUM_THREADS": "1"}
-        link = environment.get("FEDSUB_SUPERLINK", "")
+        link, nodes = environment.get("FEDSUB_SUPERLINK", ""), Nodes()
         if not link:
             link, environment["FLWR_HOME"] = LINK, str(folder / "home")
-            _start(app, folder, cell.clients, environment, stack)
+            nodes = _start(app, cell.clients, environment, stack)
         config = f'outcome="{target}" patience={PATIENCE:g}'
         command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
         running = stack.enter_context(started(command, environment, log))
-        found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2))
+        found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2), nodes)
         found["extras"]["wire_bytes"] = _traffic(link, environment, log)
         return found
 
 
-def _start(app: Path, folder: Path, clients: int, environment: Mapping[str, str], stack: ExitStack) -> None:
-    """Start the SuperLink and a SuperNode for each client, each in a folder with only its own data."""
-    home, port, log = Path(environment["FLWR_HOME"]), free_port(), folder / "superlink.log"
+def _start(app: Path, clients: int, environment: Mapping[str, str], stack: ExitStack) -> Nodes:
+    """Start the SuperLink and, each in a folder with only its client's data, the SuperNodes; return these."""
+    home, folder, log = Path(environment["FLWR_HOME"]), app.parent, app.parent / "superlink.log"
+    (port, *others), nodes = free_ports(1 + clients), Nodes()
     home.mkdir()
     address = f"127.0.0.1:{port}"
     (home / "config.toml").write_text(f'[superlink.{LINK}]\naddress = "{address}"\ninsecure = true\n')
     command = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
     stack.enter_context(started([*command, "--port", str(port)], environment, log))
     _wait_for(port, log)
-    for client in range(clients):
+    for client, own_port in enumerate(others):
         own = folder / f"client-{client}"
         own.mkdir()
         data = shutil.move(app / "clients" / f"client-{client}.npz", own)
         config = f'partition-id={client} num-partitions={clients} data="{data}" repeatable=true'
-        command = ["flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port())]
-        stack.enter_context(started([*command, "--node-config", config], environment, own / "supernode.log"))
+        command = ["flower-supernode", "--insecure", "--superlink", address, "--port", str(own_port)]
+        command, log = [*command, "--node-config", config], own / "supernode.log"
+        nodes[log] = stack.enter_context(started(command, environment, log))
+    return nodes
 
 
 @contextmanager
-def started(
-    command: list[str], environment: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[Process]:
     """Run a command during the block; at its end, end the command and every process that it started."""
     with log.open("wb") as stream:
         # In a session of its own, so that Ctrl-C reaches only this process.
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
-        process = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent, **streams
-        )
+        own: dict[str, Any] = {"env": environment, "start_new_session": True, "preexec_fn": _end_with_parent}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, **own)
     try:
         yield process
     finally:
@@ -149,11 +151,12 @@ def family(leader: int) -> list[psutil.Process]:
     return [*dict.fromkeys(found)]
 
 
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Return different ports that are free now."""
+    with ExitStack() as stack:
+        # All are held until the last is found, so that none is found twice.
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(each.getsockname()[1]) for each in held]
 
 
 def _path() -> str:
@@ -171,7 +174,7 @@ def _wait_for(port: int, log: Path) -> None:
     raise UserError(f"Flower's SuperLink did not start within {STARTING:g} s: {_tail(log)}")
 
 
-def _outcome(target: Path, log: Path, running: subprocess.Popen[bytes], patience: float) -> dict[str, Any]:
+def _outcome(target: Path, log: Path, running: Process, patience: float, nodes: Nodes) -> dict[str, Any]:
     until = time.monotonic() + patience
     while time.monotonic() < until:
         # Asked before the file is read, which is written before the command ends.
@@ -184,6 +187,10 @@ def _outcome(target: Path, log: Path, running: subprocess.Popen[bytes], patience
         if has_ended or "Traceback" in log.read_text("utf-8", "replace"):
             time.sleep(1)
             raise UserError(f"the server failed: {_tail(log)}")
+        for said, node in nodes.items():
+            # A SuperNode that ends after it joined, and so told its ID, costs the run only its part.
+            if node.poll() is not None and "SuperNode ID" not in said.read_text("utf-8", "replace"):
+                raise UserError(f"a SuperNode did not start: {_tail(said)}")
         time.sleep(0.2)
     raise UserError(f"the federation gave no result within {patience:g} s: {_tail(log)}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,12 +22,15 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.channel import KEPT
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.training import Progress, check_finite, outcome_of
 from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
+Read = tuple[Payload, float, dict[str, Any]]
+"""A client's message, loss and scores, which are empty if it was not scored."""
 LOOK = 0.3
 """Seconds between two checks for clients that joined, or for messages."""
 
@@ -88,36 +92,19 @@ class _Run:
             if number == 1 and not received:
                 # Evaluations also cover clients that have not trained yet.
                 self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
-            asked = {
-                client: self._asked({"round": number, "epochs": count}, answers.get(client), client)
-                for client, count in enumerate(epochs)
-                if count
-            }
-            messages: list[Payload | None] = [None] * cell.clients
-            losses: dict[int, float] = {}
-            for client, content in self._send("train", asked).items():
-                try:
-                    message = _read(content, method.received)
-                    losses[client] = float(content["told"]["loss"])
-                except (KeyError, ValueError, TypeError, RuntimeError) as error:
-                    # One client's message must not end the run of all.
-                    print(f"client {client} counts as absent in round {number}: {error}", flush=True)
-                    continue
-                messages[client], self.heard[client] = message, number
-                self.masks[client] = masks_of(message)
-                method.channel.bytes_up += size_of(content)
-            if not losses:
-                raise UserError(f"no client's message of round {number} could be read: see the server's log")
+            drawn = [k for k in range(cell.clients) if epochs[k]]
+            asked = {k: self._asked({"round": number, "epochs": epochs[k]}, answers.get(k), k) for k in drawn}
+            used = self._take(number, method, self._send("train", asked))
             if received and not schedule.partial and number > 1:
                 self._evaluated(number - 1, method, progress)
             # Σ p_k L_k if all clients share one model, else the clients' mean.
-            shares = [float(method.shares[client]) if method.every_epoch else 1.0 for client in losses]
-            loss = float(np.average([*losses.values()], weights=shares))
+            shares = [float(method.shares[client]) if method.every_epoch else 1.0 for client in used]
             if evaluated := schedule.evaluates(number):
-                check_finite(method, number, loss)
-                progress.losses.append(loss)
+                losses = [loss for _, loss, _ in used.values()]
+                progress.losses.append(float(np.average(losses, weights=shares)))
             if not received:
                 self._evaluated(number, method, progress)
+            messages = [used[k][0] if k in used else None for k in range(cell.clients)]
             answers = dict(enumerate(server.answer(number, messages)))
             last = number == schedule.rounds
             if last or (received and schedule.partial and evaluated):
@@ -130,7 +117,7 @@ class _Run:
                 # Clients that are scored after local training have not sent its result yet.
                 progress.spent["bytes"].append(method.channel.total if received else spent)
                 progress.spent["seconds"].append(sum(progress.seconds.values()))
-            print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
+            print(f"round {number} of {schedule.rounds}: {len(used)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])
         return asdict(outcome_of(method, method.setting.scoring, progress, nodes))
 
@@ -146,19 +133,15 @@ class _Run:
                     f"or raise patience{found}"
                 )
             time.sleep(LOOK)
-        for what in ("width", "classes"):
+        for what, named in (("width", "features"), ("classes", "classes")):
             if len({each[what] for each in self.sizes.values()}) > 1:
                 found = ", ".join(f"client {k}: {each[what]}" for k, each in sorted(self.sizes.items()))
-                named = "features" if what == "width" else what
                 raise UserError(f"the clients' files differ in their number of {named} ({found})")
 
     def _meet(self) -> None:
         """Ask new nodes which client they are."""
-        new = set(self.grid.get_node_ids()) - self.met
-        asked = [
-            Message(RecordDict({"asked": ConfigRecord({})}), dst_node_id=node, message_type="query")
-            for node in new
-        ]
+        new, content = set(self.grid.get_node_ids()) - self.met, RecordDict({"asked": ConfigRecord({})})
+        asked = [Message(content, dst_node_id=node, message_type="query") for node in new]
         for reply in self._exchange(asked):
             if reply.has_content():
                 known, node = dict(reply.content["known"]), reply.metadata.src_node_id
@@ -190,39 +173,55 @@ class _Run:
         what["heard"] = self.heard.get(client, 0)
         if answer is None:
             return RecordDict({"told": ConfigRecord(what)})
-        models = [name for name in answer if not name.startswith("kept.")]
-        content = pack(answer, models, self.masks.get(client))
+        content = pack(answer, answer, self.masks.get(client))
         content["told"].update(what)
         return content
 
     def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send to clients and wait; returns client → its reply, for those that replied."""
         self._meet()
-        number, connected = {node: client for client, node in self.node.items()}, self.grid.get_node_ids()
-        messages = [
-            Message(content, dst_node_id=self.node[client], message_type=kind)
-            for client, content in asked.items()
-            if self.node[client] in connected
-        ]
+        connected = self.grid.get_node_ids()
+        client = {self.node[k]: k for k in asked if self.node[k] in connected}
+        messages = [Message(asked[k], dst_node_id=node, message_type=kind) for node, k in client.items()]
         found: dict[int, RecordDict] = {}
-        troubles: list[str] = []
+        trouble = f"none within {self.patience:g} s" if messages else "none is connected"
         for reply in self._exchange(messages):
             if reply.has_content():
-                client = number[reply.metadata.src_node_id]
-                found[client] = reply.content
-                if scores := str(reply.content["told"]["scores"]):
-                    self.scores[client] = json.loads(scores)
+                found[client[reply.metadata.src_node_id]] = reply.content
             else:
-                troubles.append(reply.error.reason)
-                print(f"no answer to {kind}: {reply.error.reason}", flush=True)
+                trouble = reply.error.reason
+                print(f"no answer to {kind}: {trouble}", flush=True)
         if kind == "train" and not found:
-            none = f"none within {self.patience:g} s" if messages else "none is connected"
-            raise UserError(f"no client answered: {troubles[0] if troubles else none}")
+            raise UserError(f"no client answered: {trouble}")
         return found
+
+    def _take(self, number: int, method: FederatedMethod, replies: dict[int, RecordDict]) -> dict[int, Read]:
+        """Take in the replies of a round; return what can be used. Raises UserError if nothing can."""
+        read, refused = defaultdict[Any, dict[int, Read]](dict), dict[int, object]()
+        for client, content in replies.items():
+            try:
+                form, found = _read(content, method, number)
+                read[form][client] = found
+            except Exception as error:
+                # Whatever is wrong with one client's message, it must not end the run of all.
+                refused[client] = error
+        used = max(read.values(), key=len, default={})
+        for client in replies.keys() - used:
+            refused.setdefault(client, "most messages have other names, shapes or types")
+            print(f"client {client} counts as absent in round {number}: {refused[client]}", flush=True)
+        if not used:
+            raise UserError(f"no message of round {number} could be used: {min(refused.items())[1]}")
+        self.scores |= {client: scores for client, (*_, scores) in used.items() if scores}
+        for client, (message, *_) in used.items():
+            self.heard[client], self.masks[client] = number, masks_of(message)
+            method.channel.bytes_up += size_of(replies[client])
+        return used
 
     def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:
         """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
-        self._send("evaluate", {k: self._asked({"last": last}, each, k) for k, each in answers.items()})
+        asked = {k: self._asked({"last": last}, each, k) for k, each in answers.items()}
+        scored = self._send("evaluate", asked).items()
+        self.scores |= {client: json.loads(str(each["told"]["scores"])) for client, each in scored}
 
     def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
         """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
@@ -233,28 +232,35 @@ class _Run:
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 
 
-def _read(content: RecordDict, received: Payload) -> Payload:
-    """Return a client's message. Raises ValueError for a parameter of another shape and for values that are
-    not finite, and what `unpack` raises."""
-    message = unpack(content)
-    for name, value in message.items():
+def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[frozenset[Any], Read]:
+    """Return what a client sent, and the names, shapes and types in its message.
+
+    Raises DivergedError for a client that diverged, and any exception for what makes no sense.
+    """
+    told, message, uplink = content["told"], unpack(content), method.channel.uplink
+    loss, scores = float(told["loss"]), json.loads(str(told["scores"]) or "{}")
+    # Clients that are scored after the server's answer report the round before.
+    check_finite(method, number - scores_received(method), is_nan=bool(scores) and scores["is_nan"])
+    check_finite(method, number, loss)
+    known = {name: value[:1] for name, value in method.received.items()}
+    for name, value in (uplink.read(message, known) if uplink else message).items():
         if value.is_floating_point() and not value.isfinite().all():
             raise ValueError(f"{name} is not finite")
-        if name in received and value.shape != received[name][:1].shape:
+        if name in known and value.shape != known[name].shape:
             raise ValueError(f"{name} has the shape {tuple(value.shape)}")
-    return message
+    # A client that sends every entry of a parameter may leave out its mask.
+    masks = {KEPT + name for name in masks_of(message)}
+    form = frozenset((name, each.shape, each.dtype) for name, each in message.items() if name not in masks)
+    return form, (message, loss, scores)
 
 
 def _evaluation(scores: Sequence[Mapping[str, Any] | None]) -> Evaluation:
     """Return the scores of all clients as one evaluation; NaN for a client that has sent none."""
     first = next(each for each in scores if each is not None)["scores"]
-    nothing = [float("nan"), 0.0]
-    joined = {}
-    for name in first:
-        pairs = torch.tensor([nothing if each is None else each["scores"][name] for each in scores]).double()
-        joined[name] = Score(pairs[:, 0], pairs[:, 1])
-    weight = joined["validation"].weight
-    losses = torch.tensor([0.0 if each is None else each["validation_loss"] for each in scores]).double()
-    loss = float((losses.nan_to_num() * weight).sum() / weight.sum()) if weight.any() else float("nan")
+    nothing: Mapping[str, Any] = {"scores": {k: [float("nan"), 0.0] for k in first}, "validation_loss": 0.0}
+    known = [nothing if each is None else each for each in scores]
+    joined = {k: Score(*torch.tensor([each["scores"][k] for each in known]).double().T) for k in first}
     validation, test = joined.pop("validation"), joined.pop("test")
+    losses, weight = torch.tensor([each["validation_loss"] for each in known]).double(), validation.weight
+    loss = float((losses.nan_to_num() * weight).sum() / weight.sum()) if weight.any() else float("nan")
     return Evaluation(validation, test, loss, joined)

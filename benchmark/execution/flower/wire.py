@@ -36,26 +36,24 @@ def pack(message: Message, models: Collection[str], sent: Masks | None = None, b
     `models` are the names of shared parameters. `sent` are the masks of the message that this one answers.
     `bits` is the width of the integers that int16 tensors hold.
     """
-    message = {name: value.detach() for name, value in message.items()}
-    masks = masks_of(message)
+    masks, whole = masks_of(message), message
+    message = {name: value.detach() for name, value in message.items() if not name.startswith(KEPT)}
     together = sorted(name for name in message if masks and (name in masks or name in models))
     form: dict[str, Any] = {"masked": sorted(masks), "together": together, "shapes": {}, "rows": {}}
     arrays: dict[str, np.ndarray] = {}
     for name, value in message.items():
-        if name.startswith(KEPT):
-            continue
         form["shapes"][name] = list(value.shape)
         if name in together:
             continue
-        if (mask := message.get(KEPT + name)) is not None:
+        if (mask := whole.get(KEPT + name)) is not None:
             form["rows"][name] = mask.tolist()
             value = value[mask]
         arrays[name] = value.numpy()
         if value.dtype == torch.int16:
             form["bits"] = {name: bits}
             # Keep the lowest `bits` of each number, in two's complement, most significant bit first.
-            whole = arrays[name].astype(">i2").view(np.uint8)
-            arrays[name] = np.packbits(np.unpackbits(whole).reshape(-1, 16)[:, -bits:])
+            wide = arrays[name].astype(">i2").view(np.uint8)
+            arrays[name] = np.packbits(np.unpackbits(wide).reshape(-1, 16)[:, -bits:])
     if together:
         values = torch.cat([message[name].flatten() for name in together])
         kept = _flat(masks if sent is None else sent, {name: message[name].shape for name in together})
@@ -75,36 +73,32 @@ def size_of(content: RecordDict) -> int:
 
 
 def unpack(content: RecordDict, sent: Masks | None = None) -> dict[str, Tensor]:
-    """Return the packed message; `sent` as in `pack`. Raises ValueError or KeyError if it does not fit."""
+    """Return the packed message; `sent` as in `pack`. Raises any exception if it does not fit."""
     form = json.loads(str(content["told"]["form"]))
     shapes: dict[str, list[int]] = form["shapes"]
     arrays = {name: torch.from_numpy(np.array(array.numpy())) for name, array in content["sent"].items()}
     message = {name: arrays[name] for name in shapes if name in arrays}
     for name, rows in form["rows"].items():
-        mask = torch.tensor(rows)
-        whole = torch.zeros(shapes[name])
+        mask, whole = torch.tensor(rows), torch.zeros(shapes[name])
         whole[mask] = message[name]
         message |= {name: whole, KEPT + name: mask}
     for name, bits in form.get("bits", {}).items():
-        count = int(np.prod(shapes[name]))
-        own = np.unpackbits(arrays[name].numpy(), count=count * bits).reshape(count, bits)
+        own = np.unpackbits(arrays[name].numpy(), count=int(np.prod(shapes[name])) * bits).reshape(-1, bits)
         # Extend the sign to 16 bits.
         both = np.packbits(np.hstack([np.repeat(own[:, :1], 16 - bits, axis=1), own]))
         message[name] = torch.from_numpy(both.view(">i2").astype(np.int16)).view(shapes[name])
     if together := form["together"]:
         of = {name: shapes[name] for name in together}
-        total = sum(int(np.prod(shape)) for shape in of.values())
+        sizes = [int(np.prod(shape)) for shape in of.values()]
         if sent is not None:
             kept = _flat(sent, of)
         elif WHOLE in arrays:
             kept = arrays[WHOLE] != 0
         else:
-            kept = torch.zeros(total, dtype=torch.bool)
-            kept[arrays[PLACES].long()] = True
-        values = arrays.get(WHOLE, torch.zeros(total))
+            kept = torch.zeros(sum(sizes), dtype=torch.bool).index_fill(0, arrays[PLACES].long(), True)
+        values = arrays.get(WHOLE, torch.zeros(sum(sizes)))
         if LISTED in arrays:
             values[kept] = arrays[LISTED]
-        sizes = [int(np.prod(shape)) for shape in of.values()]
         for name, part, mask in zip(together, values.split(sizes), kept.split(sizes), strict=True):
             message[name] = part.view(shapes[name])
             if name in form["masked"]:
@@ -114,9 +108,5 @@ def unpack(content: RecordDict, sent: Masks | None = None) -> dict[str, Tensor]:
 
 def _flat(masks: Masks, shapes: Mapping[str, Any]) -> Tensor:
     """Return the mask of sent values, (total,) bool, over the concatenated tensors of these shapes."""
-    return torch.cat(
-        [
-            masks[name].flatten() if name in masks else torch.ones(int(np.prod(shape)), dtype=torch.bool)
-            for name, shape in shapes.items()
-        ]
-    )
+    whole = {name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()}
+    return torch.cat([masks.get(name, mask).flatten() for name, mask in whole.items()])

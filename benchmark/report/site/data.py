@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import eq
 from typing import Any
@@ -15,8 +15,8 @@ from fedsub.benchmark.analysis.arena import by_block, tuned_rows
 from fedsub.benchmark.analysis.clients import AlongEdges, along_edges
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.public_code import Run, WithAuthors
-from fedsub.benchmark.analysis.published import Figure
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
@@ -148,10 +148,15 @@ class Facts:
         found = Counter(name for record in row.records for name in self.verified.get(record.key, ()))
         return ", ".join(f"{name} ({many} of {len(row.records)})" for name, many in sorted(found.items()))
 
-    def entry_of(self, figure: Figure | None) -> tuple[Entry, str] | None:
-        """Return the entry of a printed figure and its address; None without one."""
-        place = None if figure is None else self._of_figure.get((figure.place, figure.note))
-        return None if place is None else (self.entries[place], self.figure_addresses[place])
+    def verdict_of(self, each: Contender) -> tuple[str, str] | None:
+        """Return a row's own verdict on its printed figure, and the figure's address; None without one."""
+        if (figure := each.score.published) is None:
+            return None
+        place = self._of_figure[figure.place, figure.note]
+        # The entry may be that of another table's row.
+        level = level_of(each.row, each.metric, figure)
+        own = replace(self.entries[place], level=level, authors=each.authors)
+        return own.answer[0], self.figure_addresses[place]
 
 
 def slug(text: Any) -> str:

@@ -98,7 +98,7 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
         "rows": (rows := named(listed)),
         "clients": _clients(rows),
         "reach": min(max(gains, default=1.0), 15.0),
-        "entry_of": facts.entry_of,
+        "verdict_of": facts.verdict_of,
         "verifiers_of": facts.verifiers_of,
     }
 

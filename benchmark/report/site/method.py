@@ -9,7 +9,7 @@ from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, slug
-from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title, title_of
+from fedsub.benchmark.report.wording import GENERATED, block_title, graph_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.datasets.catalogue import REGISTRY
@@ -76,7 +76,8 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
     listed = []
     for name, blocks in sorted(graphs.items()):
         address, info = f"graph/{graph_slug(name)}", REGISTRY.get(name)
-        listed.append((graph_title(name), address, info, len(blocks)))
+        nodes = "generated" if name.partition("[")[0] in GENERATED else "–"
+        listed.append((graph_title(name), address, info, nodes, len(blocks)))
         schemes = [
             (scheme_title(block[1]), block[2], found)
             for block, found in sorted(clients.items(), key=lambda item: (item[0][1], item[0][2]))

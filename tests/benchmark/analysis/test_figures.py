@@ -27,6 +27,7 @@ from fedsub.benchmark.analysis.summary import Basis, basis
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import verdicts_in_words
+from fedsub.benchmark.report.site.data import Facts
 from fedsub.benchmark.report.summaries import write_reproduction
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -233,6 +234,9 @@ def test_clients_that_are_drawn_once_here_decide_nothing_and_come_second() -> No
     assert "one draw of the clients here" in alone.level.reason
     both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
     assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2"
+    facts = Facts([Leaderboard(load_protocol("fedpub-2-once"), once)], {}, both, (), ())
+    (listed,) = facts.tables["fedpub-2-once"].values()
+    assert {said[0] for each in listed if (said := facts.verdict_of(each))} == {NEEDS_RUNS}
 
 
 def test_what_is_not_measured_says_why(entries: list[Entry]) -> None:

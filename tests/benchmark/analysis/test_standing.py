@@ -136,6 +136,7 @@ def test_gcn_stands_for_a_method_with_several_networks() -> None:
     (gat,) = (each for each in contenders("gat") if each.row.method == "fedavg")
     best = replace(gat, gain=contenders()[0].gain)
     assert gains_of([[best, gcn]]) == gains_of([[gcn, best]]) == {"fedavg": [gcn.gain]}
+    assert above_local([[best, gcn]]) == {"fedavg": (0, 1)}
 
 
 def test_megabytes_are_of_one_client_in_a_whole_run() -> None:

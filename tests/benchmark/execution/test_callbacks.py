@@ -32,14 +32,6 @@ def test_every_round_is_told_and_changes_nothing() -> None:
     assert comparable(record) == comparable(attempt(CELL))
 
 
-def test_a_callback_that_raises_is_its_cells_failure() -> None:
-    def stop(done: Round) -> None:
-        raise ValueError(f"enough after {done.round}")
-
-    error = attempt(CELL, callbacks=[stop]).error or ""
-    assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
-
-
 def test_a_callback_ends_cells_of_worker_processes_too() -> None:
     def early(done: Round) -> None:
         if done.cell.seed < 2:

@@ -13,9 +13,12 @@ from typing import Any, ClassVar, Self
 
 import pytest
 import submitit
+import torch
 
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
+from fedsub.benchmark.execution.engines.base import lacked_memory
 from fedsub.benchmark.execution.leases import Leased, Leases
+from fedsub.benchmark.execution.runner import ended
 from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
@@ -147,6 +150,12 @@ def test_refused_memory_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
     (record,) = RayEngine(1).map(lambda cell: failed(cell, "MemoryError: no more"), make_cells(1), failed)
     assert record.error == "MemoryError: no more"
     assert len(ray.asked) == 2
+
+
+def test_torchs_lack_of_memory_is_one() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**50)
+    assert lacked_memory(ended(make_cell(), raised.value))
 
 
 def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:

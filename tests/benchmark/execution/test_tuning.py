@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -255,7 +256,18 @@ def test_a_sampler_tunes_a_method_that_a_program_passes(tmp_path: Path) -> None:
         """FedAvg."""
 
     given = Given()
-    request = replace(_request(tmp_path, given.method(Passed)), trials=3, cap=0)
+    request = replace(_request(tmp_path, given.method(Passed)), trials=4, cap=0)
     how: dict[str, Any] = {"objects": given.objects, "warn": pytest.fail, "inform": print, "quiet": True}
-    found = tune(request, given.digests, TPESampler(seed=0), work=Work(), **how)
-    assert len({cell.schedule for cell in found.searches[0].trials}) == 3
+    work = Work(broken=lambda cell: cell.schedule.learning_rate != 0.01)
+    found = tune(request, given.digests, TPESampler(seed=0), work=work, **how)
+    assert len({cell.schedule for cell in found.searches[0].trials}) == 4
+    # A failed trial is tried again at the end alone.
+    assert [*Counter(cell.key for cell in work.cells).values()].count(2) == 3
+
+
+def test_a_cap_that_nothing_sets_leaves_the_defaults(tmp_path: Path) -> None:
+    said: list[str] = []
+    work = Work(broken=lambda cell: cell.method == "fedavg")
+    found = tune(_request(tmp_path), work=work, warn=said.append, inform=lambda text: None, quiet=True)
+    assert len(Standing(found.searches[0], found.records).short) == 1
+    assert "the run that sets the cap failed: it broke" in said[0]

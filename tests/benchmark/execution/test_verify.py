@@ -11,10 +11,12 @@ import pytest
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import verify
+from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.latest import verified_by
+from fedsub.benchmark.records.latest import FILE, verified_by
 from fedsub.benchmark.records.record import Record, cell_of
+from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
@@ -71,6 +73,18 @@ def test_who_verified_a_record_is_kept_unless_a_figure_moved(made: list[str], tm
     records[0]["metrics"]["accuracy"] += 1e-4
     assert main(parse([*write(tmp_path, *records), "--by", "Ada"])) == 1
     assert verified_by(tmp_path) == {records[1]["key"]: {"Ada"}}
+
+    def interrupted(cell: Cell, **beside: Any) -> Record:
+        if verified:
+            raise KeyboardInterrupt
+        verified.append(cell.key)
+        return attempt(cell)
+
+    verified: list[str] = []
+    (tmp_path / FILE).unlink()
+    again = [*write(tmp_path, *map(json.loads, made)), "--by", "Ada"]
+    assert main(parse(again), interrupted) == 130
+    assert [*verified_by(tmp_path)] == verified
 
 
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
@@ -150,6 +152,13 @@ def test_what_is_no_bundle_or_too_large_is_one_sentence(
         unpack(path, tmp_path / "folder")
     Records(tmp_path).append(make_record(make_cell(), curve={"round": [1], "test": [40.0]}))
     Records(tmp_path).pack()
+    (packed,) = tmp_path.glob("curves/*.parquet")
+    content = packed.read_bytes()
+    parquet.write_table(pyarrow.table({"id": ["0" * 16], "round": ["1"]}), packed)
+    records = Records(tmp_path)
+    assert [dict(record.curve) for record in records.every()] == [{}]
+    assert "holds no curves" in records.warnings()[0]
+    packed.write_bytes(content)
     monkeypatch.setattr(curves, "LARGEST", 15)
     records = Records(tmp_path)
     assert [dict(record.curve) for record in records.every()] == [{}]

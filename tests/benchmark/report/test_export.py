@@ -127,6 +127,9 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     assert rows["FedAvg"] == [r"$80.50 \pm 0.71$", "1.00"]
     assert not make_table(Results((*central, *plain))).figures["bold"].any()
     assert "breaks privacy" in text
+    partly = Results((*central, *plain, make_record(make_cell(method="central", dataset="pubmed"), 99.0)))
+    assert [*as_text(make_table(partly), "", "").index] == ["central †", "fedavg"]
+    assert [*as_text(make_table(partly, "dataset", "method"), "", "").columns] == ["central †", "fedavg"]
 
 
 def test_a_column_without_every_rows_figure_ranks_nobody() -> None:

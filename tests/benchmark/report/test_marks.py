@@ -106,29 +106,6 @@ def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str
     assert best_methods(protocol, [_with_extras(chosen, **extras), *rest, *others]) == []
 
 
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [
-        pytest.param(([65, 65, 65], [70, 70, 70]), ["fedcog"], id="a clear best"),
-        pytest.param(([65, 65, 65], [65.006, 65, 65]), ["fedavg", "fedcog"], id="a tie as printed"),
-        pytest.param(([65, 65, 65, 40], [64, 64, 64]), ["fedavg"], id="no hard draw"),
-        pytest.param(([65, 65, 65], [64, 64, 64, 99]), ["fedavg"], id="an easy draw"),
-        pytest.param(([65, 65, 65], [99]), [], id="a lucky seed"),
-        pytest.param(([65], [99]), [], id="one seed each"),
-        pytest.param(([65, 65, 65], []), [], id="no rival"),
-    ],
-)
-def test_the_best_is_that_over_common_draws(scores: tuple[list[float], ...], best: list[str]) -> None:
-    protocol, records = gains(chosen_gain=0.0)
-    cells = {record.cell.method: record.cell for record in records}
-    found = [
-        make_record(replace(cells[method], seed=seed), value)
-        for method, values in zip(("fedavg", "fedcog"), scores, strict=True)
-        for seed, value in enumerate(values)
-    ]
-    assert best_methods(protocol, found) == best
-
-
 def best_methods(protocol: Protocol, records: list[Record]) -> list[str]:
     """Return the best methods by accuracy."""
     return [row.cell.method for row in best_of(make_rows(protocol, records), "accuracy")]
@@ -157,10 +134,7 @@ def test_an_earlier_version_is_no_current_figure() -> None:
     page = page_of(protocol, old)
     assert line_of(page, "FedCog · earlier version (kmeans, split)")
     assert best_methods(protocol, old) == []
-    assert "agrees" not in page.split("Best of a block")[0]
     assert "No published figure answers these cells." in page
-    # Without verdicts the page does not explain them.
-    assert "δ" not in page
     half = [replace(record, cell=replace(record.cell, versions="split=2")) for record in records]
     assert "earlier version (kmeans) " in page_of(protocol, half)
 

@@ -15,13 +15,8 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", *GUIDES]
 NOTES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/notes/*.md"))]
 SUFFIXES = (".py", ".md", ".toml", ".csv", ".jsonl", ".cfg")
 GENERATED = (
-    "results/site/",
-    "results/verified.jsonl",
-    "results/figures/",
-    "results/checkpoints/",
-    "results/leases/",
-    "results/logs/",
-    ".venv-authors/",
+    *("results/site/", "results/verified.jsonl", "results/figures/", "results/checkpoints/"),
+    *("results/leases/", "results/logs/", ".venv-authors/"),
 )
 """Files that commands make and git ignores."""
 

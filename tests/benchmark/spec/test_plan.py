@@ -183,11 +183,6 @@ def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
         cells(*argv)
 
 
-def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
-    found = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--seeds", "1", "--kernel", "dgl")
-    assert [(cell.schedule.rounds, cell.kernel) for cell in found] == [(7, "dgl"), (9, "dgl")]
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

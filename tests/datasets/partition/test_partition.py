@@ -15,20 +15,9 @@ from fedsub.datasets.partition.louvain import communities
 from fedsub.datasets.partition.metis import LARGEST
 
 COMPLETE = [
-    "metis",
-    "metis[recursive=true]",
-    "louvain",
-    "louvain[slack=0]",
-    "louvain[merge=random]",
-    "kmeans",
-    "kmeans[slack=0]",
-    "kmeans[balanced=false]",
-    "random",
-    "random[balanced=true]",
-    "dirichlet",
-    "dirichlet[alpha=0.1,least=1]",
-    "louvain-openfgl[delta=0]",
-    "louvain-openfgl[delta=2]",
+    *("metis", "metis[recursive=true]", "louvain", "louvain[slack=0]", "louvain[merge=random]"),
+    *("kmeans", "kmeans[slack=0]", "kmeans[balanced=false]", "random", "random[balanced=true]"),
+    *("dirichlet", "dirichlet[alpha=0.1,least=1]", "louvain-openfgl[delta=0]", "louvain-openfgl[delta=2]"),
 ]
 """Schemes that give every node to exactly one client."""
 SKEWED = COMPLETE[-4:]

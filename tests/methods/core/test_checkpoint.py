@@ -56,11 +56,12 @@ class Part:
 
     def __init__(self, seed: int = 0) -> None:
         self.weight = torch.arange(6.0).requires_grad_()
-        self.constant = torch.ones(4)
+        self.constant, self.array, self.layer = torch.ones(4), np.ones(2), torch.nn.Linear(2, 1)
         self.optimiser = torch.optim.Adam([self.weight], lr=0.1)
         self.generator = torch.Generator().manual_seed(seed)
         self.bits = np.random.SFC64(seed)
         self.held: dict[Any, Any] = {"a": 1, 2: (3.5, None, "x"), "last": deque([1], maxlen=2)}
+        self.held["seen"] = np.zeros(2)
         self.later: torch.Tensor | None = None
         self.empty: list[int] = []
 
@@ -69,13 +70,15 @@ class Part:
         self.weight.square().sum().backward()
         self.optimiser.step()
         self.held["last"].append(int(self.bits.random_raw()))
+        self.held["seen"] += 1
         self.later = torch.rand(2, generator=self.generator)
 
     def shown(self) -> Any:
         """Return the visible state; this draws from every generator."""
         drawn = torch.rand(2, generator=self.generator).tolist(), int(self.bits.random_raw())
         later = None if self.later is None else self.later.tolist()
-        return self.weight.tolist(), [*self.held["last"]], list(self.held[2]), later, drawn
+        seen = (self.held["seen"] * 2).tolist()
+        return self.weight.tolist(), [*self.held["last"]], list(self.held[2]), seen, later, drawn
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
@@ -103,13 +106,18 @@ def test_the_global_generators_come_back() -> None:
     assert drawn[0] == drawn[1]
 
 
-@pytest.mark.parametrize("name", ["constant", "more", "anew"])
+@pytest.mark.parametrize("name", ["constant", "array", "layer", "more", "anew"])
 def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
     found = Part()
     state = State(found=found)
     state.save()
     if name == "constant":
         found.constant.add_(1)
+    elif name == "array":
+        found.array += 1
+    elif name == "layer":
+        with torch.no_grad():
+            found.layer.weight.add_(1)
     elif name == "more":
         found.more = 1  # type: ignore[attr-defined]
     else:

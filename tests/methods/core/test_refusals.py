@@ -47,6 +47,10 @@ def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, A
     [
         (Architecture(), {"hidden": (8, 0)}, "every width in hidden must be at least 1"),
         (Architecture(), {"dropout": 1.0}, r"dropout must be in \[0, 1\), and finite; it is 1.0"),
+        (Schedule(), {"weight_decay": -1e-9}, "weight_decay must not be negative, and finite; it is -1e-09"),
+        (Schedule(), {"weight_decay": float("inf")}, "and finite; it is inf"),
+        (Schedule(), {"participation": 0.0}, r"participation must be in \(0, 1\]"),
+        (Schedule(), {"stragglers": 1.1}, r"stragglers must be in \[0, 1\]"),
         (Schedule(), {"stragglers": 0.5}, "set local_epochs to 2 or more"),
         (Schedule(), {"leavers": "3@5+3@6"}, "write each client once"),
         (Schedule(), {"privacy_noise": 1.0}, "set privacy_clip as well"),
@@ -60,3 +64,7 @@ def test_settings_check_themselves_when_made(
 ) -> None:
     with pytest.raises(UserError, match=words):
         replace(made, **changes)
+
+
+def test_values_at_the_limit_are_taken() -> None:
+    Schedule(stragglers=0.0, participation=1e-9, weight_decay=10**400)

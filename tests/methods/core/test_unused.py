@@ -12,15 +12,9 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
 from tests.methods.federations import make_method
 from tests.methods.rounding import assert_agree
+from tests.methods.variants import SMALL_STRUCTURE
 
-STRUCT: dict[str, Any] = {
-    "structure_width": 8,
-    "structure_hidden": "16",
-    "feature_hidden": "8",
-    "walk_length": 11,
-    "walk_epochs": 1,
-    "orbits": 15,
-}
+STRUCT: dict[str, Any] = SMALL_STRUCTURE | {"walk_length": 11, "walk_epochs": 1, "orbits": 15}
 LAPLACE: dict[str, Any] = {"structure_width": 8, "structure_hidden": "7", "feature_hidden": "9"}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedpub", "gcn", {}),

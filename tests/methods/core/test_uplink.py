@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.training import end_round, serve, start_round, train
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.training import communicate, end_round, serve, start_round, train
 from fedsub.methods.core.uplink import Compression, Draws, Uplink, epsilon, largest, privatised, quantised
+from fedsub.methods.fedavg import FedAvg
 from tests.methods.federations import make_method
 from tests.methods.rounding import agree
 
@@ -72,7 +73,7 @@ def test_epsilon_is_the_accountants() -> None:
     assert outcome.extras["epsilon"] == epsilon(2.0, most, 1e-5)
 
 
-def test_epsilon_is_that_of_the_rounds_in_which_models_are_sent() -> None:
+def test_epsilon_is_that_of_the_messages_with_models(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opacus.accountants", reason="Opacus is an optional extra")
     schedule = replace(PLAIN, rounds=6, privacy_noise=2.0, privacy_clip=1.0)
     # Half of AdaFGL's rounds are its second step, in which nothing is sent.
@@ -80,6 +81,13 @@ def test_epsilon_is_that_of_the_rounds_in_which_models_are_sent() -> None:
         outcome = train(method_of(name, schedule))
         assert outcome.bytes["up"] * 6 == rounds * 3 * 4 * 131
         assert outcome.extras["epsilon"] == epsilon(2.0, rounds, 1e-5)
+
+    def sending(method: FedAvg) -> Tensor:
+        communicate(method)
+        return FederatedMethod.train_round(method)
+
+    monkeypatch.setattr(FedAvg, "train_round", sending)
+    assert train(method_of("fedavg", schedule)).extras["epsilon"] == epsilon(2.0, 12, 1e-5)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

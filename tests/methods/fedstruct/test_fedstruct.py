@@ -17,26 +17,11 @@ from fedsub.methods.fedstruct.features import hop_weights
 from fedsub.methods.fedstruct.rows import combined_rows
 from tests.methods.federations import make_method, overlapping_federation, random_graph, small_federation
 from tests.methods.rounding import assert_agree
+from tests.methods.variants import SMALL_STRUCTURE
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-SMALL = {
-    "structure_width": 8,
-    "structure_hidden": "16",
-    "feature_hidden": "8",
-    "structure_hops": 4,
-    "walk_length": 6,
-    "context": 3,
-    "walk_epochs": 2,
-}
-SCHEDULE = Schedule(
-    rounds=3,
-    learning_rate=0.01,
-    weight_decay=1e-4,
-    weighting="nodes",
-    evaluate="received",
-    selection="last",
-    averaging="pooled",
-)
+SMALL = SMALL_STRUCTURE | {"structure_hops": 4, "walk_length": 6, "context": 3, "walk_epochs": 2}
+SCHEDULE = Schedule(rounds=3, learning_rate=0.01, weight_decay=1e-4, weighting="nodes", evaluate="received")
 
 
 def make(options: dict[str, Any], federation: Federation | None = None, dropout: float = 0.0) -> Any:

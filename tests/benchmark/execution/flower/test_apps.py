@@ -29,7 +29,6 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.halves import ClientHalf
 from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
 from tests.benchmark.fakes import make_cell, write_method
@@ -38,7 +37,7 @@ from tests.methods.variants import APART, APART_OPTIONS
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Array, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
@@ -106,13 +105,8 @@ class Loop:
         client = self.nodes[node]
         self.asked.append((kind, client))
         data = str(self.folder / f"client-{client}.npz")
-        context = Context(
-            run_id=1,
-            node_id=node,
-            node_config={"partition-id": client, "data": data, "repeatable": self.repeatable},
-            state=RecordDict(),
-            run_config=self.config,
-        )
+        known = {"partition-id": client, "data": data, "repeatable": self.repeatable}
+        context = Context(1, node, node_config=known, state=RecordDict(), run_config=self.config)
         try:
             reply = self.app(message, context)
         except UserError as error:
@@ -211,11 +205,10 @@ def test_a_real_clients_noise_is_known_to_nobody(tmp_path: Path, monkeypatch: py
         assert one[1:] != pytest.approx(other[1:], abs=1e-6)
 
 
-@pytest.mark.parametrize("sent", [("fedproto", "top_k"), ("scaffold", "clip")])
-def test_a_method_that_sends_something_else_is_refused(sent: tuple[str, str], tmp_path: Path) -> None:
-    name, setting = sent
+@pytest.mark.parametrize(("name", "sent"), [("fedproto", "top_k"), ("scaffold", "clip")])
+def test_a_method_that_sends_something_else_is_refused(name: str, sent: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"needs a method that sends .*models.* as FedAvg does"):
-        federated(cell_of(name, **SENT[setting]), tmp_path / "app")
+        federated(cell_of(name, **SENT[sent]), tmp_path / "app")
 
 
 @pytest.mark.parametrize(
@@ -245,23 +238,38 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     assert found.curve["test"][heard] == pytest.approx(expected.curve["test"][heard], abs=1e-6)
 
 
-@pytest.mark.parametrize("spoil", [torch.full_like, lambda value, fill: value[:, :1]])
+@pytest.mark.parametrize(
+    ("where", "edit"),
+    [
+        ("scores", {"is_nan": True}),
+        ("form", {"rows": []}),
+        ("form", {"rows": {"head.weight": [[True] * 99]}}),
+        ("form", {"shapes": {}}),
+        ("head.weight", lambda value: value * np.nan),
+        ("head.weight", lambda value: value[:, :1]),
+        ("update.places", lambda value: value + 10**6),
+    ],
+)
 def test_a_message_that_makes_no_sense_makes_its_client_absent(
-    spoil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, edit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = ClientHalf.send
+    whole = client_side._Turn.train
 
-    def send(half: ClientHalf) -> dict[str, Any]:
-        message = dict(whole(half))
-        if half.method.round_number == 2 and half.method.federation.nodes == least:
-            name = next(iter(half.method.received))
-            message[name] = spoil(message[name], float("nan"))
-        return message
+    def train(turn: client_side._Turn) -> Message:
+        reply = whole(turn)
+        if turn.asked["round"] == 2 and turn.client.method.federation.nodes == least:
+            sent, told = reply.content["sent"], reply.content["told"]
+            if where in told:
+                told[where] = json.dumps({**json.loads(told[where]), **edit})
+            else:
+                sent[where] = Array(edit(sent[where].numpy()))
+        return reply
 
-    cell = cell_of("fedavg", participation=1 - 1e-9)
+    cell = cell_of("fedavg", participation=1 - 1e-9, top_k=0.3 if where == "update.places" else 1.0)
     least = int(make_clients(cell)[2].sizes.min())
-    monkeypatch.setattr(ClientHalf, "send", send)
+    monkeypatch.setattr(client_side._Turn, "train", train)
     found, methods, _ = federated(cell, tmp_path / "app")
+    assert "round 2 of 3: 2 of 3 clients" in capsys.readouterr().out
     assert np.isfinite(found.curve["loss"]).all()
     assert all(value.isfinite().all() for value in methods[0].parameters.values())
 
@@ -315,11 +323,8 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
         federated(cell, app)
 
 
-ATTENDANCE: list[dict[str, Any]] = [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}]
-
-
 @pytest.mark.parametrize("moment", ["local", "received"])
-@pytest.mark.parametrize("attendance", ATTENDANCE)
+@pytest.mark.parametrize("attendance", [{}, {"participation": 0.4}, {"leavers": "1@2+0@1"}])
 @pytest.mark.parametrize("name", ["fedavg", "fedsgd"])
 def test_evaluations_are_those_of_one_program(
     name: str, attendance: dict[str, Any], moment: str, tmp_path: Path
@@ -342,6 +347,7 @@ def test_evaluations_are_those_of_one_program(
     ("changed", "said"),
     [
         ({"schedule": {"learning_rate": 1e30}}, "diverged: its predictions contain NaN in round 1"),
+        ({"schedule": {"learning_rate": 1e30, "evaluate": "received"}}, "contain NaN in round 1"),
         ({"split": Spec("ratio[train=0.5,validation=0]")}, "has no validation items"),
     ],
 )
@@ -409,12 +415,22 @@ def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pyt
     "shown", ["the SuperLink is gone", "╭─ Error ─╮\n│ the SuperLink │\n│ is gone │\n╰──╯"]
 )
 def test_a_run_that_ends_without_an_outcome_is_given_up(shown: str, tmp_path: Path) -> None:
-    log, command = tmp_path / "log", f"print({shown!r})"
+    log, other, target = tmp_path / "log", tmp_path / "other", tmp_path / "outcome.json"
     with (
-        loopback.started([sys.executable, "-c", command], dict(os.environ), log) as running,
-        pytest.raises(UserError, match="the server failed: the SuperLink is gone"),
+        loopback.started([sys.executable, "-c", f"print({shown!r})"], dict(os.environ), log) as ended,
+        loopback.started(["sleep", "600"], dict(os.environ), other) as running,
     ):
-        loopback._outcome(tmp_path / "outcome.json", log, running, 600)
+        with pytest.raises(UserError, match="the server failed: the SuperLink is gone"):
+            loopback._outcome(target, log, ended, 600, {})
+        with pytest.raises(UserError, match="a SuperNode did not start: the SuperLink is gone"):
+            loopback._outcome(target, other, running, 600, {log: ended})
+        log.write_text("SuperNode ID: 7")
+        with pytest.raises(UserError, match="gave no result"):
+            loopback._outcome(target, other, running, 0.1, {log: ended})
+
+
+def test_free_ports_differ() -> None:
+    assert len({*loopback.free_ports(300)}) == 300
 
 
 STARTING = """

@@ -91,10 +91,16 @@ def test_files_that_an_app_cannot_hold_are_refused(method: str, metric: str, tmp
     assert not (tmp_path / "app").exists()
 
 
-def test_a_folder_with_files_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("", "is not empty"), *((each, "Not a directory; choose") for each in ("mine.txt", "mine.txt/app"))],
+)
+def test_what_is_in_place_of_a_new_folder_is_kept(
+    folder: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.txt").touch()
-    assert main(parse(["flower", "create", str(tmp_path), *COMMAND])) == BAD_INPUT
-    assert "is not empty" in capsys.readouterr().err
+    assert main(parse(["flower", "create", str(tmp_path / folder), *COMMAND])) == BAD_INPUT
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", ["metrics = './score.py'\n{}", "{}selection_metric = './score.py'"])

@@ -132,18 +132,14 @@ class Federation:
         self.folder, self.stack = folder, stack
         self.home = folder / "home"
         self.home.mkdir()
-        self.port = loopback.free_port()
+        (self.port,) = loopback.free_ports(1)
         self.address = f"127.0.0.1:{self.port}"
         authority = certificates(folder)
         (self.home / "config.toml").write_text(
             f'[superlink.federation]\naddress = "{self.address}"\nroot-certificates = "{authority}"\n'
         )
-        self.environment = {
-            **os.environ,
-            **loopback.ENVIRONMENT,
-            "PATH": loopback._path(),
-            "FLWR_HOME": str(self.home),
-        }
+        own = {"PATH": loopback._path(), "FLWR_HOME": str(self.home)}
+        self.environment = {**os.environ, **loopback.ENVIRONMENT, **own}
         tls = [
             f"--ssl-certfile={folder}/server.pem",
             f"--ssl-keyfile={folder}/server.key",
@@ -171,18 +167,9 @@ class Federation:
         data = self.folder / f"data-{client}" / f"client-{client}.npz"
         config = f'partition-id={client} num-partitions=2 data="{data}"'
         keys = [f"--auth-supernode-private-key={self.folder / key}"] if key else []
-        return self.start(
-            name,
-            *(command or ("flower-supernode",)),
-            f"--root-certificates={self.folder / 'ca.crt'}",
-            *keys,
-            "--superlink",
-            self.address,
-            "--port",
-            str(loopback.free_port()),
-            "--node-config",
-            config,
-        )
+        node = [*(command or ["flower-supernode"]), f"--root-certificates={self.folder / 'ca.crt'}", *keys]
+        node += ["--superlink", self.address, "--port", str(loopback.free_ports(1)[0])]
+        return self.start(name, *node, "--node-config", config)
 
     def keys(self, name: str) -> None:
         """Make a private and a public key and register the latter."""

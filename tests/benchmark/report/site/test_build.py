@@ -47,6 +47,7 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     assert names & {"arena", "decide"} == {"decide"}
     pages = [html for name in names - {"search"} for _, html in _pages(tmp_path, name).values()]
     assert not [html for html in (index, *pages) if "<img" in html]
+    assert "generated" not in _pages(tmp_path, "graph")["graph"][1]
     # Methods that break privacy are on no front and in no drawing.
     assert not [html for html in pages if '<circle class="dot' in html]
     assert any(f"Ada &lt;b&gt; (2 of {len(own)})" in html for html in pages)
@@ -84,7 +85,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         said = ["FED-PUB: 2.6 at the end", "holds</span>: Tune first.", "1.00 to 2.25", "1–3", ">7<"]
         said += ["Cora, METIS, 5 clients", "up to 20 trials within a cap", "FedOpt.", ">12 of 20<"]
         said += ["Of all 20 trials 12 ran, all of them in 0 of the 3 searches", "epoch by FedSGD,"]
-        said += ["2.0 core-hours", ">44<", ">3.2<", "are missing: FedAvg."]
+        said += ["2.0 core-hours", ">44<", ">3.2<", "failed or are missing: FedAvg.", "among all 1 methods"]
         said += ["difference, 1.25", "<title>FedSGD: 1.50</title>", "M334.0 22.5V32.5"]
         assert [text for text in said if text not in shown] == []
         assert "CiteSeer" not in shown
@@ -111,6 +112,7 @@ def test_a_dial_and_named_clients_have_views(tmp_path: Path) -> None:
         held["partition_statistics"] = {"intra_share": 1 - across}
         Records(tmp_path).append(make_record(cell, 50 + 50 * across * (method == "fedgcn"), **held))
     write_report(tmp_path)
+    assert "generated" in _pages(tmp_path, "graph")["graph"][1]
     drawn = _pages(tmp_path, "map.natural")["map/natural"][1]
     assert 'aria-label="FedGCN +40.0 at the end"><path class="zero" d="M3.0 53.0 L117.0 53.0"/>' in drawn
     (board,) = _pages(tmp_path, "leaderboard.community-across-0.metis.5.natural").values()

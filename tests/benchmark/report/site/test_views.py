@@ -13,28 +13,11 @@ from tests.benchmark.report.site.conftest import Window
 
 BOARD = "leaderboard/cora/metis/10/all-methods"
 VIEWS = (
-    "",
-    BOARD,
-    "cost/cora/metis/10/all-methods",
-    "map/all-methods",
-    "check",
-    "check/fed-pub/2",
-    "check/fed-pub/2/cora-metis-10-fed-pub",
-    "papers",
-    "papers/fed-pub",
-    "codes",
-    "method",
-    "method/fedpub",
-    "graph",
-    "graph/cora",
-    "decide",
-    "find?q=cora%20fedpub",
-    "check/fedstruct/1",
-    "cost/cora/metis/20/topfgl-3",
-    "leaderboard/twitch/attribute-key-language/7/natural",
-    "map/dial",
-    "edges",
-    "arena",
+    *("", BOARD, "cost/cora/metis/10/all-methods", "map/all-methods"),
+    *("check", "check/fed-pub/2", "check/fed-pub/2/cora-metis-10-fed-pub", "papers", "papers/fed-pub"),
+    *("codes", "method", "method/fedpub", "graph", "graph/cora", "decide", "find?q=cora%20fedpub"),
+    *("check/fedstruct/1", "cost/cora/metis/20/topfgl-3"),
+    *("leaderboard/twitch/attribute-key-language/7/natural", "map/dial", "edges", "arena"),
 )
 CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"]}
 """Rules of axe that a page may break only in dark mode."""

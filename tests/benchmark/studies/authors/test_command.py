@@ -129,6 +129,8 @@ def test_a_draw_counts_where_both_have_a_score(tmp_path: Path) -> None:
     compared = compare(runs, [board_of("default", records)])
     found = {each.metric: each.differences for each in compared if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
+    elsewhere = replace(compared[0].pairs[0], run=make_run(0, 58.0, clients=9))
+    assert replace(compared[0], pairs=[*compared[0].pairs, elsewhere]).verdict.count == 2
     page = write_authors_page(tmp_path, runs, compared).read_text()
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "Without a record of ours" not in page

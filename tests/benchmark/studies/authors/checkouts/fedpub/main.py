@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """The entry point of the played code."""
 
 

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """The command line of the played code: the options that the worker passes."""
 
 import argparse

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Plays PyYAML; the configuration here is JSON, which is YAML too."""
 
 from json import dumps as safe_dump  # noqa: F401

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Reads a client's data."""
 
 

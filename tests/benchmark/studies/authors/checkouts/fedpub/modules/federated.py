@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """A client that predicts one class: that of which the model it has received holds the most."""
 
 import numpy as np

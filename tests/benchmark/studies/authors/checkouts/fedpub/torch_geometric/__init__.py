@@ -1,2 +1,1 @@
-# mypy: ignore-errors
 """Plays torch_geometric."""

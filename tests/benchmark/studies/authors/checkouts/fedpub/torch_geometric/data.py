@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Plays torch_geometric's Data as far as it is used."""
 
 

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Reads the configuration on import, as the real one does."""
 
 import os

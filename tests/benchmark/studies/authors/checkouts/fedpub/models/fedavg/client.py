@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """FedAvg's client."""
 
 from modules.federated import Client  # noqa: F401

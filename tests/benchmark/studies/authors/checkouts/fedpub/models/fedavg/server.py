@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """FedAvg's server."""
 
 from modules.federated import Server  # noqa: F401

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """A client that receives a model of its own."""
 
 from modules import federated

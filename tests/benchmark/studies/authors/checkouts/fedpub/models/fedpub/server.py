@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """A server that sends every client what it has sent, times the scale of the similarities."""
 
 from modules import federated

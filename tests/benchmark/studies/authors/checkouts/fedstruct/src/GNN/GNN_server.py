@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Predicts the commonest training class: everyone's, or each client's own; keeps how it was called."""
 
 import time

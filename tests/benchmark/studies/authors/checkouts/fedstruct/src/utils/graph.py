@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """A graph or a client's part of it."""
 
 

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Divides the graph."""
 
 import torch
