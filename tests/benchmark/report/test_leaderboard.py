@@ -334,7 +334,7 @@ def test_a_terminal_names_the_cause_of_a_difference(protocol: Protocol) -> None:
     cells = make_plan(parse([*filters, "--seeds", "3"]).request).cells
     shown = printed(protocol, [make_record(cell, 90 + cell.seed / 10) for cell in cells], 400)
     (line,) = (each for each in shown.splitlines() if "differs from print. " in each)
-    assert line.startswith("Local on CiteSeer, METIS, 20 clients differs from print. No cause found. Local")
+    assert line.startswith("Local on CiteSeer, METIS, 20 clients differs from print. The data: Local")
     assert line.endswith("results/authors.md; results/notes/fedpub-2.md)")
 
 
