@@ -129,8 +129,9 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def check_device(device: str, kernel: str) -> None:
-    """Raises UserError for an unavailable device, and for a kernel that cannot run on it."""
+def check_device(device: str, kernel: str, elsewhere: bool = False) -> None:
+    """Raises UserError for an unavailable device, and for a kernel that cannot run on it; `elsewhere`: only
+    for a device that no machine has."""
     if device == "cpu":
         return
     import torch
@@ -143,6 +144,8 @@ def check_device(device: str, kernel: str) -> None:
         kind = device
     if kind != "cuda":
         raise UserError(f"unknown device {device!r}: use cpu or cuda")
+    if elsewhere:
+        return
     if not torch.cuda.is_available():
         raise UserError("no CUDA device can be used on this machine: leave out --device to run on the CPU")
     if (torch.device(device).index or 0) >= torch.cuda.device_count():

@@ -123,7 +123,8 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
     ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
     unused = dict.fromkeys(f"{key} of edges" for *_, given in graph.edges(data=True) for key in given)
     # Where networkx keeps the defaults of a GraphML file.
-    defaults = graph.graph.get("node_default", {})
+    defaults = graph.graph.get("node_default")
+    defaults = defaults if isinstance(defaults, Mapping) else {}
     # Each scalar of numpy or torch as a number: pandas would read a column of tensors as text.
     fields = [
         {key: held.item() if getattr(held, "ndim", 1) == 0 else held for key, held in found.items()}

@@ -10,7 +10,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType
@@ -88,7 +88,7 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
         print(f"fedsub: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        goes_on = options.command in ("run", "tune", "arena")
+        goes_on = getattr(options, "command", "") in ("run", "tune", "arena")
         said = "; finished cells are kept; the same command continues" if goes_on else ""
         print(f"fedsub: interrupted{said}", file=sys.stderr)
         return INTERRUPTED
@@ -130,8 +130,9 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def say(sentence: str) -> None:
-    """Print one line on standard error."""
-    print(sentence, file=sys.stderr)
+    """Print one line on standard error, if anyone still reads it."""
+    with suppress(BrokenPipeError):
+        print(sentence, file=sys.stderr)
 
 
 def _list(request: Request, options: Namespace, work: RunCell | None) -> int:

@@ -18,7 +18,7 @@ from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, i
 from fedsub.benchmark.cli.commands import FAILED, OK, say, say_failed
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
-from fedsub.benchmark.execution.run import execute, keep_available
+from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.execution.tuning import plan_searches, run_searches, tune
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -30,6 +30,7 @@ from fedsub.benchmark.spec.plan import Plan
 from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.registry import is_available
 
 
 def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -89,23 +90,27 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
     if not options.hours >= 0:
         raise UserError(f"--hours must be at least 0, not {options.hours}")
     until = time.monotonic() + 3600 * options.hours
-    # Blocks without a graph do not stop the others.
-    missing = {skip.what: skip.reason for skip in keep_available([each.base for each in searches], True)[1]}
-    for graph, reason in missing.items():
-        say(f"skipped {graph}: {reason}")
-    searches = [each for each in searches if each.base.dataset.text not in missing]
-    ran, cells = [], 0
+    ran, missing, cells = [], 0, 0
     failures: list[Record] = []
     for block in _blocks(request, searches):
         if time.monotonic() >= until:
             break
+        own = [search for search in searches if search.base.block == block]
+        try:
+            tuned = run_searches(
+                request,
+                own,
+                [cell for cell in references if cell.block == block],
+                work=work, until=until, warn=say, inform=say,
+            )  # fmt: skip
+        except UserError as error:
+            if is_available(own[0].base.dataset.text):
+                raise
+            # A missing graph does not stop the other blocks.
+            say(f"skipped {error}")
+            missing += 1
+            continue
         ran.append(block)
-        tuned = run_searches(
-            request,
-            [search for search in searches if search.base.block == block],
-            [cell for cell in references if cell.block == block],
-            work=work, until=until, warn=say, inform=say,
-        )  # fmt: skip
         chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
         finals = [
             cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)

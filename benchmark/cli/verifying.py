@@ -64,6 +64,7 @@ def _run_again(
             count,
             places=places,
             trust=options.trust,
+            elsewhere=request.is_elsewhere,
             passed_over=passed_over,
             tables=request.table,
             max_seconds=options.max_seconds,

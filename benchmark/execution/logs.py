@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedsub.benchmark.execution.engines.base import RunCell
-from fedsub.benchmark.records.record import OK, Failure, Record
+from fedsub.benchmark.records.record import FAILED, OK, Failure, Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.lock import open_unlinked
 
@@ -58,9 +58,9 @@ def keep_log(results: Path, record: Record) -> None:
     with suppress(OSError):
         if record.status == OK:
             path.unlink(missing_ok=True)
-            return
-        with _begun(path, record.cell) as log:
-            _tell_failure(log, record)
+        elif record.status == FAILED:
+            with _begun(path, record.cell) as log:
+                _tell_failure(log, record)
 
 
 def _begun(path: Path, cell: Cell) -> TextIO:

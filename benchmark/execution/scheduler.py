@@ -60,7 +60,7 @@ def run_cells(
     if request.save:
         hooks["save"] = Saving(results, request.save)
     if request.checkpoint and not is_flower:
-        for sentence in checkpoints.describe(results, () if request.is_elsewhere else cells):
+        for sentence in checkpoints.describe(results, cells):
             print(sentence, file=sys.stderr)
         if work is None:
             hooks["checkpoint"] = partial(checkpoints.CellCheckpoint, results, request.checkpoint)

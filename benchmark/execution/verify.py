@@ -78,6 +78,7 @@ def draw(
     trust: bool = False,
     passed_over: Counter[str] | None = None,
     places: Places = MappingProxyType({}),
+    elsewhere: bool = False,
 ) -> list[Record]:
     """Draw at most `count` successes that can be run here and took at most `max_seconds`.
 
@@ -110,7 +111,7 @@ def draw(
         if len(found) == count:
             break
         reason = "made by --engine flower" if record.extras.get("engine") == "flower" else ""
-        if reason := reason or _hindrance(record.cell, files, trust):
+        if reason := reason or _hindrance(record.cell, files, trust, elsewhere):
             hindered[reason] += 1
         else:
             found.append(record)
@@ -121,13 +122,13 @@ def draw(
     return found
 
 
-def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
+def _hindrance(cell: Cell, files: NamedFiles, trust: bool, elsewhere: bool) -> str:
     """Return why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
     if (code := code_of(cell)) and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
         with user_objects(user_objects_of(cell)):
-            check_device(cell.device, cell.kernel)
+            check_device(cell.device, cell.kernel, elsewhere)
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not on this machine (fedsub data fetch)"
             metrics = [name for name in metrics_of(cell) if "[" in name]

@@ -127,8 +127,7 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     for cell in {_named(row): row for row in rows}.values():
         with user_objects(user_objects_of(cell)):
             _check_names_of(cell)
-            if not request.is_elsewhere:
-                check_device(cell.device, cell.kernel)
+            check_device(cell.device, cell.kernel, request.is_elsewhere)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
 

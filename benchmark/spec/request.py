@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -90,7 +91,7 @@ class Request:
     @property
     def is_elsewhere(self) -> bool:
         """Whether other machines run the cells: this one need not have their device."""
-        return self.engine in ("slurm", "ray")
+        return self.engine == "slurm" or (self.engine == "ray" and "RAY_ADDRESS" in os.environ)
 
     @property
     def files(self) -> list[str]:

@@ -25,6 +25,8 @@ OWN = "fedsub."
 """Prefix of the names of the benchmark's modules."""
 SET_UP = {"architecture", "federation", "inputs", "shares"}
 """Annotated attributes of a method that only its set-up makes."""
+ARRAY = "fedsub.array"
+"""Key under which the data type, shape and values of a numpy array are saved."""
 
 
 class CheckpointError(UserError):
@@ -91,11 +93,9 @@ def marks(owner: Any) -> dict[str, Any]:
     if type(owner).__module__.startswith(OWN):
         return {}
     above = [each for each in type(owner).__mro__ if each.__module__.startswith(OWN)]
-    aside = {
-        *names_of(type(owner)),
-        *(name for each in above for name in vars(each).get("__annotations__", ())),
-    }
-    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside - SET_UP}
+    annotated = {name for each in above for name in vars(each).get("__annotations__", ())}
+    aside = {*names_of(type(owner)), *(annotated - SET_UP)}
+    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +137,19 @@ def saved(value: Any) -> Any:
         return value.detach()
     if isinstance(value, torch.Generator):
         return value.get_state()
-    if isinstance(value, Optimizer):
+    if isinstance(value, (Optimizer, nn.Module)):
         return value.state_dict()
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
+    if isinstance(value, np.ndarray):
+        return {ARRAY: [value.dtype.str, list(value.shape), value.tolist()]}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.random.Generator):
+        value = value.bit_generator
     if isinstance(value, np.random.BitGenerator):
         return saved(value.state)
     if isinstance(value, Mapping):
         return {key: saved(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, deque)):
+    if isinstance(value, (list, tuple, deque, set)):
         return [saved(each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -157,34 +161,46 @@ def saved(value: Any) -> Any:
 def restored(value: Any, kept: Any) -> Any:
     """Return `value` restored from `kept`. Trained tensors, generators and objects are restored in place, as
     others hold references to them. Raises any error where `kept` does not fit."""
-    if isinstance(value, Tensor) and value.requires_grad:
+    if isinstance(value, np.random.Generator):
+        value.bit_generator.state = plain(kept)
+    elif isinstance(value, Tensor) and value.requires_grad:
         if value.shape != kept.shape:
             raise ValueError(f"{tuple(kept.shape)} does not fit {tuple(value.shape)}")
         with torch.no_grad():
             value.copy_(kept)
     elif isinstance(value, torch.Generator):
         value.set_state(kept)
-    elif isinstance(value, Optimizer):
+    elif isinstance(value, (Optimizer, nn.Module)):
         value.load_state_dict(kept)
     elif isinstance(value, np.random.BitGenerator):
-        value.state = kept
-    elif isinstance(value, dict):
+        value.state = plain(kept)
+    elif isinstance(value, dict) and ARRAY not in kept:
         found = copy(value)
         found.clear()
         found.update({key: restored(value.get(key), each) for key, each in kept.items()})
         return found
-    elif isinstance(value, np.ndarray):
-        return np.asarray(kept, value.dtype)
     elif isinstance(value, deque):
-        return deque(kept, value.maxlen)
+        return deque(plain(kept), value.maxlen)
+    elif isinstance(value, set):
+        return set(plain(kept))
     elif any(hasattr(value, group) for group in LISTS):
         for name in names_of(type(value)):
             old = getattr(value, name, None)
             if (new := restored(old, kept[name])) is not old:
                 setattr(value, name, new)
     else:
-        return kept
+        return plain(kept)
     return value
+
+
+def plain(kept: Any) -> Any:
+    """Return saved data with its arrays made again."""
+    if isinstance(kept, Mapping):
+        if ARRAY in kept:
+            kind, shape, values = kept[ARRAY]
+            return np.asarray(values, kind).reshape(shape)
+        return {key: plain(each) for key, each in kept.items()}
+    return [plain(each) for each in kept] if isinstance(kept, list) else kept
 
 
 def draws() -> dict[str, Any]:

@@ -236,8 +236,8 @@ class NormalisedFeatures(Features):
 
     def times(self, weight: Tensor) -> Tensor:
         """X̂ W; (K, d, width) → (n, width)."""
-        total = weight.sum(dim=1).index_select(0, self.segments.client)
-        return super().times(weight) - self.shift.unsqueeze(1) * total
+        product = super().times(weight)
+        return product - self.shift.unsqueeze(1) * weight.sum(dim=1).index_select(0, self.segments.client)
 
 
 class SharedFeatures(Features):

@@ -50,6 +50,9 @@ def test_a_gpu_that_is_not_there_is_told_with_the_way_out(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="leave out --device"):
         check_device("cuda", "auto")
+    check_device("cuda", "auto", elsewhere=True)
+    with pytest.raises(UserError, match="unknown device 'gpu'"):
+        check_device("gpu", "auto", elsewhere=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Played GPU")

@@ -16,7 +16,7 @@ from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.kernels import NARROW
 from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
-from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.segments import Segments
 
 WIDTH = 128
 
@@ -38,25 +38,13 @@ def forward_and_backward(function: Callable[[], Tensor], leaves: list[Tensor]) -
     return both
 
 
-@pytest.fixture(scope="module")
-def segments(federation: Federation) -> Segments:
-    return Segments(federation.sizes)
-
-
-@pytest.fixture(params=["numba", "torch"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our compiled passes, or torch's operations in their place."""
-    if request.param == "torch":
-        monkeypatch.setattr(kernels, "compiled", lambda h: False)
-
-
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_feature_product(
-    benchmark: Any, monkeypatch: pytest.MonkeyPatch, federation: Federation, segments: Segments, form: str
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, federation: Federation, form: str
 ) -> None:
     """The first layer's X W; the form is otherwise chosen by the share of non-zeros."""
     monkeypatch.setattr("fedsub.methods.stacked.features.is_dense", lambda values: form == "dense")
-    features = Features(federation.features, segments)
+    features = Features(federation.features, Segments(federation.sizes))
     weight = leaf(federation.clients, features.width, WIDTH)
 
     def product() -> Tensor:
@@ -64,14 +52,6 @@ def test_feature_product(
         return features.times(weight)
 
     benchmark(forward_and_backward(product, [weight]))
-
-
-@pytest.mark.parametrize("outputs", [7, 12, WIDTH])
-@pytest.mark.usefixtures("kernel")
-def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments, outputs: int) -> None:
-    """Numba computes only the products with few outputs."""
-    h, weight = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH, outputs)
-    benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
 
 
 @pytest.mark.parametrize("width", [NARROW // 2, NARROW, WIDTH])

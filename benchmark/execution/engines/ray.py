@@ -64,7 +64,11 @@ class RayEngine:
                 # A cell is taken only when cores are free for it: other processes may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
                 for cell in islice(waiting, max(0, free)):
-                    begin(cell, is_second=False)
+                    if base.uses_cuda(cell) and not ray.cluster_resources().get("GPU"):
+                        # Its task would wait for ever.
+                        yield failed(cell, "no node of this Ray cluster has a GPU: leave out --device")
+                    else:
+                        begin(cell, is_second=False)
                 if not pending:
                     return
                 (reference,), _ = ray.wait(list(pending), num_returns=1)

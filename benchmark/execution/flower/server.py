@@ -220,8 +220,11 @@ class _Run:
     def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:
         """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
         asked = {k: self._asked({"last": last}, each, k) for k, each in answers.items()}
-        scored = self._send("evaluate", asked).items()
-        self.scores |= {client: json.loads(str(each["told"]["scores"])) for client, each in scored}
+        for client, content in self._send("evaluate", asked).items():
+            try:
+                self.scores[client] = _scores(content)
+            except Exception as error:
+                print(f"the scores of client {client} cannot be read: {error}", flush=True)
 
     def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
         """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
@@ -238,7 +241,7 @@ def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[fr
     Raises DivergedError for a client that diverged, and any exception for what makes no sense.
     """
     told, message, uplink = content["told"], unpack(content), method.channel.uplink
-    loss, scores = float(told["loss"]), json.loads(str(told["scores"]) or "{}")
+    loss, scores = float(told["loss"]), _scores(content) if told["scores"] else {}
     # Clients that are scored after the server's answer report the round before.
     check_finite(method, number - scores_received(method), is_nan=bool(scores) and scores["is_nan"])
     check_finite(method, number, loss)
@@ -252,6 +255,13 @@ def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[fr
     masks = {KEPT + name for name in masks_of(message)}
     form = frozenset((name, each.shape, each.dtype) for name, each in message.items() if name not in masks)
     return form, (message, loss, scores)
+
+
+def _scores(content: RecordDict) -> dict[str, Any]:
+    """Return a client's scores. Raises any exception for what makes no sense."""
+    scores: dict[str, Any] = json.loads(str(content["told"]["scores"]))
+    _evaluation([scores])
+    return {**scores, "is_nan": bool(scores["is_nan"])}
 
 
 def _evaluation(scores: Sequence[Mapping[str, Any] | None]) -> Evaluation:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedsub.benchmark.analysis.scores import clients_of, mean_curve
+from fedsub.benchmark.analysis.standing import by_method
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, graph_slug, slug
@@ -53,7 +54,7 @@ def _summary(text: str) -> str:
 
 
 def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
-    rows = {each.row.method: each.row for each in facts.tables[EVERY][block]}
+    rows = {name: each.row for name, each in by_method(facts.tables[EVERY][block]).items()}
     shown = [method for method in dict.fromkeys((name, *BESIDE)) if method in rows]
     drawn = [Line(title_of(method), mean_curve(rows[method].records)) for method in shown]
     ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)

@@ -48,6 +48,8 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
         if method == "fedsage+":
             found = server.train_fedSage_plus(model="GA", **quiet)["GA"]
         elif method == "fedstruct":
+            if options["features"] not in FEATURES:
+                raise ValueError("node2vec is not run: its walks need pyg-lib")
             kind = FEATURES[options["features"]]
             saved = Path("models", FILES[cell["dataset"]], kind, f"{kind}_model.pkl")
             _lay_out(saved, Path(task["kept"]), clients.origin)

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from fedsub.benchmark.analysis import trials
+from fedsub.benchmark.cli import tuning
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS
@@ -241,7 +242,8 @@ def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_graph_that_is_missing_leaves_the_others(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs, "is_available", lambda name: name != GRAPHS[0])
+    for place in (graphs, tuning):
+        monkeypatch.setattr(place, "is_available", lambda name: name != GRAPHS[0])
     monkeypatch.setattr(graphs, "load", Mock(side_effect=UserError("it is not here")))
     asked = ("--dataset", *GRAPHS, "--partition", "metis", "--method", "fedprox")
     assert run(tmp_path, "arena", *SMALL, *asked, work=_run) == 1

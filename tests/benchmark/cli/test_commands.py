@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -122,6 +123,14 @@ def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
     assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 0
     assert [record["seed"] for record in stored(tmp_path)] == [0, 1, 2, 1]
     assert not log.exists()
+
+
+def test_an_interrupted_download_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsub.datasets.registry.obtain", Mock(side_effect=KeyboardInterrupt))
+    assert main(parse(["data", "fetch", "cora"])) == 130
+    assert capsys.readouterr().err == "fedsub: interrupted\n"
 
 
 def test_what_has_no_figures_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

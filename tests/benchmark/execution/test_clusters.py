@@ -122,6 +122,8 @@ def test_ray_takes_a_cell_when_there_are_cores_for_it(monkeypatch: pytest.Monkey
     assert [record.cell.seed for record in records] == [1, 2, 3, 4, 5]
     assert ray.cores == 6
     assert ray.most_pending == 2
+    (record,) = RayEngine(1).map(quick_run, [make_cell(device="cuda")], failed)
+    assert "no node of this Ray cluster has a GPU" in str(record.error)
 
 
 def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,8 @@ class Part:
         self.generator = torch.Generator().manual_seed(seed)
         self.bits = np.random.SFC64(seed)
         self.held: dict[Any, Any] = {"a": 1, 2: (3.5, None, "x"), "last": deque([1], maxlen=2)}
-        self.held["seen"] = np.zeros(2)
+        self.held |= {"seen": np.zeros(2, int), "random": np.random.default_rng(seed), "rows": None}
+        self.held |= {"layer": torch.nn.LayerNorm(2), "kinds": {seed}}
         self.later: torch.Tensor | None = None
         self.empty: list[int] = []
 
@@ -70,14 +71,19 @@ class Part:
         self.weight.square().sum().backward()
         self.optimiser.step()
         self.held["last"].append(int(self.bits.random_raw()))
-        self.held["seen"] += 1
+        self.held["seen"] = self.held["seen"] + 0.5
+        self.held["rows"] = [np.full((0, 5), self.held["random"].random())]
+        self.held["kinds"].add(int(self.held["random"].integers(9)))
+        self.held["layer"].weight.data += 1
         self.later = torch.rand(2, generator=self.generator)
 
     def shown(self) -> Any:
         """Return the visible state; this draws from every generator."""
         drawn = torch.rand(2, generator=self.generator).tolist(), int(self.bits.random_raw())
         later = None if self.later is None else self.later.tolist()
-        seen = (self.held["seen"] * 2).tolist()
+        rows = self.held["rows"] and self.held["rows"][0].shape
+        seen = (self.held["seen"] * 2).tolist(), rows, self.held["kinds"], self.held["random"].random()
+        seen += tuple(self.held["layer"].weight.tolist())
         return self.weight.tolist(), [*self.held["last"]], list(self.held[2]), seen, later, drawn
 
 

@@ -242,6 +242,7 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     ("where", "edit"),
     [
         ("scores", {"is_nan": True}),
+        ("scores", {"scores": {}}),
         ("form", {"rows": []}),
         ("form", {"rows": {"head.weight": [[True] * 99]}}),
         ("form", {"shapes": {}}),

@@ -1,3 +1,1 @@
-"""FedAvg's client."""
-
 from modules.federated import Client  # noqa: F401

@@ -1,3 +1,1 @@
-"""FedAvg's server."""
-
 from modules.federated import Server  # noqa: F401
