@@ -120,7 +120,8 @@ class FedDC(CorrectedMethod):
         super().receive(answer)
         for name in self.received:
             # Zero for a client that has never sent.
-            gradient = self.gradient.get(name, torch.zeros_like(self.parameters[name]))
+            if (gradient := self.gradient.get(name)) is None:
+                gradient = torch.zeros_like(self.parameters[name])
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
             new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
             self.correction[name] = for_clients(new, old, self.receiving)

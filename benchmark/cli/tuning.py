@@ -103,22 +103,22 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
                 [cell for cell in references if cell.block == block],
                 work=work, until=until, warn=say, inform=say,
             )  # fmt: skip
+            chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
+            finals = [
+                cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)
+            ]
+            if time.monotonic() < until:
+                done = execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
+                failures += done.failures
+                cells += len(finals)
         except UserError as error:
             if is_available(own[0].base.dataset.text):
                 raise
             # A missing graph does not stop the other blocks.
             say(f"skipped {error}")
             missing += 1
-            continue
-        ran.append(block)
-        chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
-        finals = [
-            cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)
-        ]
-        if time.monotonic() < until:
-            done = execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
-            failures += done.failures
-            cells += len(finals)
+        else:
+            ran.append(block)
     records = Records(request.results)
     if not (pages := write_arena(request, records, searches, asked, ran)):
         raise UserError("no block is finished: raise --hours")
