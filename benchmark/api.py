@@ -15,8 +15,7 @@ import torch
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.trials import Outcome, Trials
-from fedsub.benchmark.execution.callbacks.base import Callback
-from fedsub.benchmark.execution.callbacks.loggers import CellLogger
+from fedsub.benchmark.execution.callbacks import Callback, CellLogger
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.execution.tuning import tune as search
 from fedsub.benchmark.records.folder import Records

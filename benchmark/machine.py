@@ -22,9 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 """Root folder of the sources: a checkout, or the package in site-packages."""
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
 """Folder from which `fedsub` is imported, for processes of other interpreters."""
-_HASH = re.compile("[0-9a-f]{40}")
-_STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
 
 
 def environment(kernel: str, device: str) -> dict[str, Any]:
@@ -58,12 +55,12 @@ def version_of(package: str, otherwise: str = "not installed") -> str:
 @cache
 def processor() -> str:
     """Return the name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    # Only Linux has this file.
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @cache
@@ -83,7 +80,7 @@ def commit() -> str:
 @cache
 def same_code(recorded: str, *folders: str) -> bool:
     """Whether these folders are unchanged since the commit `recorded`; False if git cannot tell."""
-    if _HASH.fullmatch(recorded) is None:
+    if re.fullmatch("[0-9a-f]{40}", recorded) is None:
         return False
     return git(ROOT, "diff", "--quiet", recorded, "--", *folders) is not None
 
@@ -114,18 +111,15 @@ def reset_peak_memory() -> None:
     """Make `peak_memory_mb` count from now, if the system allows it (Linux)."""
     # A container may forbid it; the peak then covers the whole life of the process.
     with suppress(OSError):
-        _CLEAR.write_text("5")
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory_mb() -> float:
     """Return the peak resident memory, MiB, since `reset_peak_memory`, else since the process started."""
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -163,9 +157,7 @@ def describe_device(device: str, kernel: str) -> str:
     return f"{device}: {torch.cuda.get_device_name(torch.device(device))}; messages pass through {kernels}"
 
 
-_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
 def thread_variables(threads: int) -> dict[str, str]:
     """Return the environment variables that limit every numerical library to `threads` threads."""
-    return dict.fromkeys(_VARIABLES, str(threads))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))

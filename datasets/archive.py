@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from fedsub.datasets.files import explained, write_atomically
 from fedsub.datasets.graph import Dataset, as_array, build_dataset
 from fedsub.datasets.loaders.npz import NpzReader, open_npz
-from fedsub.datasets.loaders.raw import Features, RawGraph, checked, csr, malformed, masks_of
+from fedsub.datasets.loaders.raw import Features, RawGraph, checked, malformed, masks_of
 
 SPLITS = ("split_train", "split_validation", "split_test")
 ATTRIBUTE = "attribute_"
@@ -44,8 +44,7 @@ def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
         if "feat" in content or "feat_data" not in content:
             features: Features = content["feat"]
         else:
-            parts = [content[f"feat_{part}"] for part in ("data", "indices", "indptr")]
-            features = csr(parts, content["feat_shape"], path)
+            features = content.matrix("feat_")
         labels = content["label"]
         official = None
         if any(name in content for name in SPLITS):
@@ -103,8 +102,6 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
 def _compact(values: np.ndarray) -> np.ndarray:
     """Return values as uint8 if that is exact (0…255), else as stored or rounded to float32, which all graphs
     are read as."""
-    if values.dtype.kind in "bu" and values.dtype.itemsize == 1:
-        return values.astype(np.uint8)
     with np.errstate(invalid="ignore"):
         small = values.astype(np.uint8)
     if (small == values).all():

@@ -19,31 +19,12 @@ from fedsub.datasets.loaders.raw import DAMAGE
 logger = logging.getLogger(__name__)
 
 
-def digest(matrix: sp.csr_matrix) -> str:
+def _digest(matrix: sp.csr_matrix) -> str:
     """Return the SHA-256 of a sparse matrix: shape, structure and values."""
     content = hashlib.sha256(repr(matrix.shape).encode())
     for part in (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data):
         content.update(np.ascontiguousarray(part).tobytes())
     return content.hexdigest()
-
-
-def folder(room: str) -> Path:
-    """Return the folder of one kind of array in the user cache: `partitions`, `structure` or `authors`."""
-    return user_cache() / room
-
-
-def cached(room: str, kind: str, matrix: sp.csr_matrix, parameters: Mapping[str, object]) -> Path:
-    """Return the path of the cache file for this kind, matrix and parameters; it need not exist."""
-    text = json.dumps([kind, digest(matrix), dict(parameters)], sort_keys=True, default=str)
-    return folder(room) / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-
-
-def keep(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the cache; log a warning if it cannot be written."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        logger.warning("cannot write to the cache in %s (%s): continuing without it", path.parent, error)
 
 
 def remember(
@@ -56,12 +37,14 @@ def remember(
 ) -> np.ndarray:
     """Read an array with one row for each row of `matrix` from the cache, else compute and cache it.
 
-    The key hashes the matrix, the kind and the parameters, which must name everything that changes the
-    result: options, seed, library version. A file that cannot be read, has a wrong checksum, or does not hold
-    numbers of that many rows and `dimensions` is computed again and rewritten. That and a folder that cannot
-    be written are only logged as warnings: the cache is never a reason to fail.
+    `room` is the folder in the user cache: `partitions` or `structure`. The key hashes the matrix, the kind
+    and the parameters, which must name everything that changes the result: options, seed, library version. A
+    file that cannot be read, has a wrong checksum, or does not hold numbers of that many rows and
+    `dimensions` is computed again and rewritten. That and a folder that cannot be written are only logged as
+    warnings: the cache is never a reason to fail.
     """
-    path = cached(room, kind, matrix, parameters)
+    text = json.dumps([kind, _digest(matrix), dict(parameters)], sort_keys=True, default=str)
+    path = user_cache() / room / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
     if path.exists():
         try:
             with np.load(path, allow_pickle=False) as content:
@@ -76,7 +59,10 @@ def remember(
     values = compute()
     content = io.BytesIO()
     np.savez_compressed(content, values=values, checksum=_checksum(path, values))
-    keep(path, content.getbuffer())
+    try:
+        write_atomically(path, content.getbuffer())
+    except OSError as error:
+        logger.warning("cannot write to the cache in %s (%s): continuing without it", path.parent, error)
     return values
 
 

@@ -23,7 +23,7 @@ class DatasetInfo:
     features: int
     classes: int
     loader: str
-    """A name in `datasets.loaders.PARSERS`."""
+    """A module of `datasets.loaders`, which reads the files."""
     sources: tuple[Source, ...]
     citation: str
     licence: str

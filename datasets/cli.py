@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def _info(options: argparse.Namespace) -> None:
         known["options"] = defaults_in_words(defaults_of(GENERATORS[base].options))
     here = registry.is_available(options.name, options.data)
     dataset = registry.load(options.name, options.data, download=False) if here else None
-    measured: dict[str, Any] = {} if dataset is None else dict(summarise(dataset).to_dict())
+    measured: dict[str, Any] = {} if dataset is None else asdict(summarise(dataset))
     note = "" if dataset is None else dataset.note
     if options.format == "json":
         content = {"name": options.name, "known": known, "measured": measured, "note": note}
@@ -191,7 +192,7 @@ def _export(options: argparse.Namespace) -> None:
     if options.output is None and path.exists():
         raise UserError(f"{path} exists: give another file with --output, or this one to replace it")
     dataset = registry.load(options.name, options.data)
-    meta: dict[str, Any] = {"name": dataset.name, **summarise(dataset).to_dict()}
+    meta: dict[str, Any] = {"name": dataset.name, **asdict(summarise(dataset))}
     if info := registry.REGISTRY.get(base):
         meta |= {"upstream": list(info.urls), "citation": info.citation}
     if dataset.note:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import Dataset, as_graph, induced, make_graph, ones_at, select_features
+from fedsub.datasets.graph import Dataset, induced, make_graph, ones_at, select_features
 from fedsub.datasets.sets import distinct
 
 if TYPE_CHECKING:
@@ -167,24 +167,23 @@ def alone(dataset: Dataset) -> Federation:
 
 def split_edges(
     adjacency: sp.csr_matrix, origin: np.ndarray, client: np.ndarray
-) -> tuple[sp.coo_matrix, sp.coo_matrix]:
-    """Return intra-edges and inter-edges between the copies `origin` ((n,) node ids, by client).
+) -> tuple[dgl.DGLGraph, dgl.DGLGraph]:
+    """Return the graphs of intra-edges and of inter-edges between the copies `origin` ((n,) ids, by client).
 
     An edge of the graph joins every pair of copies of its ends. Within a client it is an intra-edge; between
-    clients it is an inter-edge only if neither client has copies of both ends. Two (n, n) 0/1 matrices.
+    clients it is an inter-edge only if neither client has copies of both ends.
     """
     copies = ones_at(np.arange(len(origin)), origin, (len(origin), adjacency.shape[0]))
     every = (copies @ adjacency @ copies.T).tocoo()
     same = client[every.row] == client[every.col]
-    intra = sp.coo_matrix((every.data[same], (every.row[same], every.col[same])), shape=every.shape)
+    intra = make_graph(every.row[same], every.col[same], len(origin))
     row, column = every.row[~same], every.col[~same]
     # scipy returns a sparse matrix, which has no A1, for an empty index.
     if len(row) and len(distinct(origin)) != len(origin):
         holds = ones_at(client, origin, (client.max() + 1, adjacency.shape[0]))
         there = (holds[client[row], origin[column]] + holds[client[column], origin[row]]).A1 > 0
         row, column = row[~there], column[~there]
-    inter = sp.coo_matrix((np.ones(len(row), dtype=np.float32), (row, column)), shape=every.shape)
-    return intra, inter
+    return intra, make_graph(row, column, len(origin))
 
 
 def federate(dataset: Dataset, partition: Partition, split: Split, reads_roles: bool = True) -> Federation:
@@ -206,8 +205,8 @@ def federate(dataset: Dataset, partition: Partition, split: Split, reads_roles: 
     rows = torch.from_numpy(origin)
     return Federation(
         source=dataset,
-        graph=as_graph(intra),
-        inter=as_graph(inter),
+        graph=intra,
+        inter=inter,
         features=select_features(dataset.features, origin),
         labels=dataset.labels[rows],
         client=torch.from_numpy(client),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any
@@ -38,15 +38,15 @@ def check_limits(owner: str, checked: object) -> None:
     `owner` precedes the field's name in the error and may be empty.
     """
     kind: Any = type(checked)
-    for name, limits in _limits_of(kind).items():
-        _check(owner + name, getattr(checked, name), limits)
+    for name, hint in _limited(kind).items():
+        check_limit(owner + name, getattr(checked, name), hint)
 
 
 @cache
-def _limits_of(kind: Any) -> Mapping[str, list[Limit]]:
-    """Return field → limits, for the fields of a dataclass whose types state limits."""
+def _limited(kind: Any) -> Mapping[str, Any]:
+    """Return field → type, for the fields of a dataclass whose types state limits."""
     names = tuple(each.name for each in fields(kind))
-    return {name: limits for name, hint in hints_of(kind, names).items() if (limits := limits_in(hint))}
+    return {name: hint for name, hint in hints_of(kind, names).items() if limits_in(hint)}
 
 
 def check_limit(what: str, value: Any, hint: Any) -> None:
@@ -54,11 +54,7 @@ def check_limit(what: str, value: Any, hint: Any) -> None:
 
     `what` begins the error's sentence.
     """
-    _check(what, value, limits_in(hint))
-
-
-def _check(what: str, value: Any, limits: Sequence[Limit]) -> None:
-    for limit in limits:
+    for limit in limits_in(hint):
         if not (limit.holds(value) and value < math.inf):
             raise UserError(f"{what} must {limit.words}, and finite; it is {value}")
 

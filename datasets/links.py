@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, split_edges
-from fedsub.datasets.graph import as_graph, make_graph
+from fedsub.datasets.graph import make_graph
 from fedsub.datasets.limits import Count, ShareBelowOne
 from fedsub.datasets.options import Spec, checked_options
 from fedsub.datasets.sets import among, distinct
@@ -103,7 +103,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     source, target = (end.numpy() for end in federation.graph.edges())
     once = source < target
     ends = np.stack([source[once], target[once]])
-    total = np.int64(federation.source.nodes)
+    total = federation.source.nodes
     origin = federation.origin.numpy()
     codes = _code(origin[ends[0]], origin[ends[1]], total)
     if not len(codes):
@@ -111,7 +111,9 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     start, end = federation.source.graph.edges()
     barred = distinct(_code(start.numpy(), end.numpy(), total))
     nodes, row = np.unique(origin, return_index=True)
-    edges = distinct(codes) if options.pairs == "inside" else _between(nodes, barred, total)
+    edges = distinct(codes)
+    if options.pairs == "everywhere":
+        edges = barred[np.isin(np.divmod(barred, total), nodes).all(axis=0)]
     order = generator.permutation(len(edges))
     tested = round(options.test * len(edges))
     held = tested + round(options.validation * len(edges))
@@ -147,19 +149,13 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     return Links(reduced, options, train, validation, test, barred)
 
 
-def _between(nodes: np.ndarray, edges: np.ndarray, total: np.int64) -> np.ndarray:
-    """Return the `edges` (codes) with both ends among `nodes`, without self-loops."""
-    first, second = np.divmod(edges, total)
-    return edges[np.isin(first, nodes) & np.isin(second, nodes) & (first != second)]
-
-
 def merged_links(links: Links, seed: int) -> tuple[Links, Tensor]:
     """Return the task of one client that holds everything, and the merged row of each client's node, (n,).
 
     It trains on all remaining edges of the whole graph, inter-edges included, on none of the clients'
     held-out pairs, and has no validation or test pairs. `seed` draws its fixed negatives."""
     whole, rows = links.federation.merged()
-    total = np.int64(whole.source.nodes)
+    total = whole.source.nodes
     origin = whole.origin.numpy()
     source, target = (end.numpy() for end in whole.graph.edges())
     positives = np.stack([source[source < target], target[source < target]])
@@ -177,18 +173,18 @@ def without(federation: Federation, edges: np.ndarray) -> Federation:
     copies."""
     total = federation.source.nodes
     source, target = (end.numpy() for end in federation.source.graph.edges())
-    kept = ~among(_code(source, target, np.int64(total)), edges)
+    kept = ~among(_code(source, target, total), edges)
     rest = replace(federation.source, graph=make_graph(source[kept], target[kept], total))
     intra, inter = split_edges(rest.adjacency(), federation.origin.numpy(), federation.client.numpy())
-    return replace(federation, source=rest, graph=as_graph(intra), inter=as_graph(inter))
+    return replace(federation, source=rest, graph=intra, inter=inter)
 
 
-def _code(first: np.ndarray, second: np.ndarray, total: np.int64) -> np.ndarray:
+def _code(first: np.ndarray, second: np.ndarray, total: int) -> np.ndarray:
     """Return one number for each unordered pair of ids below `total`."""
     return np.minimum(first, second).astype(np.int64) * total + np.maximum(first, second)
 
 
-def _codes_of(held: Iterable[Pairs], origin: np.ndarray, total: np.int64) -> np.ndarray:
+def _codes_of(held: Iterable[Pairs], origin: np.ndarray, total: int) -> np.ndarray:
     """Return the codes of pairs of rows; row i is a copy of node `origin[i]`."""
     ends = [origin[each.ends.numpy()] for each in held]
     return np.concatenate([_code(each[0], each[1], total) for each in ends])
@@ -207,20 +203,18 @@ def _negatives(
     sizes = federation.sizes.numpy()
     starts = np.cumsum(sizes) - sizes
     origin = federation.origin.numpy()
-    found: list[list[np.ndarray]] = [[], [], []]
+    found = [[np.empty((2, 0), dtype=np.int64)] * 3]
     for k in np.flatnonzero(counts.sum(axis=0)):
         own = origin[starts[k] : starts[k] + sizes[k]]
-        free = _free_pairs(own, int(counts[:, k].sum()), barred, np.int64(federation.source.nodes), generator)
+        free = _free_pairs(own, int(counts[:, k].sum()), barred, federation.source.nodes, generator)
         cut = np.minimum(np.cumsum(counts[::-1, k]), free.shape[1])
-        parts = np.split(free + starts[k], cut, axis=1)
-        for role in range(3):
-            found[role].append(parts[2 - role])
-    empty = np.empty((2, 0), dtype=np.int64)
-    return [np.concatenate([empty, *parts], axis=1) for parts in found]
+        test, validation, train, _ = np.split(free + starts[k], cut, axis=1)
+        found.append([train, validation, test])
+    return [np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)]
 
 
 def _free_pairs(
-    own: np.ndarray, wanted: int, barred: np.ndarray, total: np.int64, generator: np.random.Generator
+    own: np.ndarray, wanted: int, barred: np.ndarray, total: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Draw up to `wanted` distinct pairs i < j of positions in `own` ((n_k,) node ids) that are not `barred`,
     in random order; (2, ≤ wanted)."""
@@ -234,7 +228,7 @@ def _free_pairs(
         ends = generator.integers(0, size, (2, 2 * (wanted - len(chosen)) + 16))
         ends = ends[:, ends[0] != ends[1]]
         ends = ends[:, ~among(_code(own[ends[0]], own[ends[1]], total), barred)]
-        chosen = distinct(np.concatenate([chosen, _code(ends[0], ends[1], np.int64(size))]))
+        chosen = distinct(np.concatenate([chosen, _code(ends[0], ends[1], size)]))
         if len(chosen) >= wanted:
             break
     chosen = chosen[generator.permutation(len(chosen))[:wanted]]

@@ -131,10 +131,8 @@ def checked_options(
     Raises UserError for an unknown option, a value of another type, a value outside the choices of a Literal
     or the limits of its type, a number that is not finite, and a type that cannot be resolved.
     """
-    parameters = dict(list(inspect.signature(target).parameters.items())[given:])
-    rest = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
-    for name in rest:
-        del parameters[name]
+    taken = list(inspect.signature(target).parameters.values())[given:]
+    parameters = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
     checked = {}
     hints = hints_of(target, tuple(parameters))
     for key, value in values.items():
@@ -142,7 +140,7 @@ def checked_options(
             hint = hints.get(key, type(parameters[key].default))
             checked[key] = _checked(owner, key, value, hint)
             check_limit(f"{owner}'s {key}", checked[key], hint)
-        elif rest:
+        elif len(taken) > len(parameters):
             checked[key] = parse_value(value) if isinstance(value, str) else value
         elif parameters:
             raise unknown(f"option of {owner}", key, parameters)

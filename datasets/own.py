@@ -200,9 +200,10 @@ def _check_room(path: Path, found: Any) -> None:
     fields = found if isinstance(found, Mapping) else found.to_dict() if hasattr(found, "to_dict") else {}
     size = 0
     for name, values in fields.items():
+        nested = isinstance(values, (list, tuple)) and not all(isinstance(each, _PLAIN) for each in values)
         if isinstance(values, torch.Tensor):
             size += values.numel() * values.element_size()
-        elif _is_read(str(name)) and not _is_flat(values):
+        elif nested and _is_read(str(name)):
             raise UserError(f"cannot read {path}: its {name} is a list of lists or objects; save a tensor")
     if reason := too_large(size, path):
         raise UserError(
@@ -212,10 +213,6 @@ def _check_room(path: Path, found: Any) -> None:
 
 def _is_read(name: str) -> bool:
     return name in ("edge_index", *FEATURES, *LABELS) or name.endswith(MASK)
-
-
-def _is_flat(values: Any) -> bool:
-    return not isinstance(values, (list, tuple)) or all(isinstance(each, _PLAIN) for each in values)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ formats that `datasets.own` reads. So are names that installed packages provide 
 
 from __future__ import annotations
 
+import importlib
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedsub.datasets.fetch import fetch, forget
 from fedsub.datasets.fields import left_out
 from fedsub.datasets.files import expanded, explained, locate, user_cache
 from fedsub.datasets.graph import Dataset, binarised, check_dataset
-from fedsub.datasets.loaders import PARSERS, planetoid
+from fedsub.datasets.loaders import planetoid
 from fedsub.datasets.loaders.npz import open_npz
 from fedsub.datasets.loaders.raw import MalformedFileError
 from fedsub.datasets.lock import locked
@@ -156,7 +157,7 @@ def obtain(info: DatasetInfo) -> Path:
         if not archive.is_file():
             files = fetch(info.sources, cache / "upstream" / info.name, how_to_get(info.name))
             try:
-                raw = PARSERS[info.loader](files)
+                raw = importlib.import_module(f"fedsub.datasets.loaders.{info.loader}").parse(files)
                 dataset = as_dataset(info.name, raw, info.classes)
                 _check_counts(info, dataset, next(iter(files.values())))
             except UserError:
@@ -164,7 +165,7 @@ def obtain(info: DatasetInfo) -> Path:
                 raise
             meta = {
                 "name": info.name,
-                **summarise(dataset).to_dict(),
+                **asdict(summarise(dataset)),
                 "stored_edges": len(raw.source),
                 "upstream": list(info.urls),
                 "citation": info.citation,

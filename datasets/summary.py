@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,10 +29,6 @@ class Summary:
     isolated_nodes: int
     largest_class: float
     """Share of labelled nodes in the most frequent class: the accuracy of always predicting it."""
-
-    def to_dict(self) -> dict[str, int | float]:
-        """Return name → figure, JSON-ready."""
-        return asdict(self)
 
 
 def summarise(dataset: Dataset) -> Summary:

@@ -114,9 +114,7 @@ def _edges(
         _, first = np.unique(fresh, return_index=True)
         fresh = fresh[np.sort(first)]
         fresh = fresh[~np.isin(fresh, seen)]
-        kind = np.zeros(len(fresh), dtype=np.int64)
-        if len(missing) > 1:
-            kind = (group[fresh // options.nodes] != group[fresh % options.nodes]).astype(np.int64)
+        kind = (group[fresh // options.nodes] != group[fresh % options.nodes]) & (len(missing) > 1)
         for each, count in enumerate(missing):
             taken = fresh[kind == each][:count]
             seen = np.concatenate([seen, taken])

@@ -66,7 +66,7 @@ class APFL(TwoModels):
         with torch.no_grad():
             return {
                 name: torch.lerp(self.parameters[name], value, column(self.alpha, value))
-                for name, value in self.personal().items()
+                for name, value in super().predicting().items()
             }
 
     def train_round(self) -> Tensor:

@@ -62,13 +62,9 @@ class TwoModels(FederatedMethod):
         self.dropout.source.state = self.personal_dropout.source.state
         return outputs
 
-    def personal(self) -> Parameters:
-        """Return the personal models under the names of the shared ones."""
-        return unprefixed(PREFIX, self.parameters)
-
     def predicting(self) -> Parameters:
-        """Return the parameters that clients predict with, under the names of the shared ones."""
-        return self.personal()
+        """The parameters that clients predict with, named as the shared ones: the personal models."""
+        return unprefixed(PREFIX, self.parameters)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         chosen = None if dropout is None else self.personal_dropout
@@ -104,11 +100,11 @@ class Ditto(TwoModels):
     def train_round(self) -> Tensor:
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
-            loss = self.backward(self.personal())
+            loss = self.backward(self.predicting())
             self.optimiser.step()
         return loss
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k(v) + λ/2 ‖v − w_s‖², ()."""
-        drift = sum(squared_distance(v, self.received[name]) for name, v in self.personal().items())
+        drift = sum(squared_distance(v, self.received[name]) for name, v in self.predicting().items())
         return super().objective(logits) + 0.5 * self.options.strength * drift

@@ -86,10 +86,12 @@ class FedALA(FederatedMethod):
         super().build()
         self.mixing_task = self.setting.task.restarted()
         self.begun = torch.zeros_like(self.present)
-        layers = list(dict.fromkeys(layer_of(name) for name in self.parameters))
+        # `layers.0.weight` belongs to `layers.0`.
+        layer = {name: name.rpartition(".")[0] for name in self.parameters}
+        layers = list(dict.fromkeys(layer.values()))
         upper = layers[-self.options.layers :] if self.options.layers else layers
         self.mixture = {
-            name: torch.ones_like(value) for name, value in self.parameters.items() if layer_of(name) in upper
+            name: torch.ones_like(value) for name, value in self.parameters.items() if layer[name] in upper
         }
 
     def receive(self, answer: Message) -> None:
@@ -160,8 +162,3 @@ class FedALA(FederatedMethod):
         entries = torch.cat([value.flatten() for value in self.mixture.values()])
         self.extras["mixture_mean"] = float(entries.mean())
         self.extras["steps_taken"] = self.steps_taken
-
-
-def layer_of(name: str) -> str:
-    """The layer of a parameter, such as `layers.0` for `layers.0.weight`."""
-    return name.rpartition(".")[0]

@@ -68,9 +68,8 @@ class FedDC(CorrectedMethod):
 
     def build(self) -> None:
         super().build()
-        zeros = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
-        self.drift = zeros
-        self.update = dict(zeros)
+        self.drift = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
+        self.update = dict(self.drift)
         self.gradient, self.correction = {}, {}
 
     def train_round(self) -> Tensor:
@@ -120,8 +119,7 @@ class FedDC(CorrectedMethod):
         super().receive(answer)
         for name in self.received:
             # Zero for a client that has never sent.
-            if (gradient := self.gradient.get(name)) is None:
-                gradient = torch.zeros_like(self.parameters[name])
+            gradient = self.gradient.get(name, torch.zeros_like(self.received[name]))
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
             new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
             self.correction[name] = for_clients(new, old, self.receiving)

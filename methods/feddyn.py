@@ -17,7 +17,6 @@ fixed point, so the weights decide which objective is minimised, as in FedAvg. T
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +27,8 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedopt import ServedMethod, ServerRule
 from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.mixing import column, weighted_mean
-from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.mixing import for_clients, weighted_mean
+from fedsub.methods.stacked.parameters import Parameters, Weights
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class DynamicRegularisation(ServerRule):
         self.alpha = alpha
         self.gradient, self.correction = {}, {}
 
-    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor:
+    def penalty(self, parameters: Weights, server: Weights) -> Tensor:
         """Σ_k −⟨g_k, w_k⟩ + α/2 ‖w_k − w_server‖²."""
         total = torch.zeros((), device=next(iter(server.values())).device)
         for name, received in server.items():
@@ -60,19 +59,17 @@ class DynamicRegularisation(ServerRule):
                 total = total - (self.gradient[name] * parameters[name]).sum()
         return total
 
-    def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+    def after_training(self, own: Weights, server: Weights, present: Tensor) -> None:
         """g_k ← g_k − α (w_k − w_server)."""
         for name, value in own.items():
-            drift = value - server[name]
-            if self.present is not None:
-                drift = drift * column(self.present, drift)
-            self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
+            old = self.gradient.get(name, torch.zeros_like(server[name]))
+            self.gradient[name] = for_clients(old - self.alpha * (value - server[name]), old, present)
 
-    def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
+    def step(self, sent: Weights, weights: Tensor, server: Weights, share: float | Tensor) -> Parameters:
         """h ← h − α Σ p_k (w_k − w_server); w ← Σ p_k w_k − h/α."""
         result = {}
         for name, value in sent.items():
-            mean_drift = self.share * weighted_mean(value - server[name], weights)
+            mean_drift = share * weighted_mean(value - server[name], weights)
             self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
             result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha
         return result

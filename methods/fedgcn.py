@@ -209,10 +209,6 @@ class Extended:
     def convolution(self, everywhere: bool, device: torch.device) -> Convolution:
         """h → Â h over the extended graphs, with d̃ of the whole graph if `everywhere`."""
         looped = with_self_loops(self.graph)
-        if everywhere:
-            source, target = looped.edges()
-            scale = torch.from_numpy(self.degree[self.node]).rsqrt()
-            weight = scale[source] * scale[target]
-        else:
-            weight = symmetric_weight(looped)
+        degree = torch.from_numpy(self.degree[self.node]) if everywhere else None
+        weight = symmetric_weight(looped, degree)
         return partial(propagate, looped, weight=weight.to(device))

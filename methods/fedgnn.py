@@ -32,7 +32,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy, ones_at, select_features, unit_rows
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
-from fedsub.datasets.sets import among, distinct
+from fedsub.datasets.sets import distinct
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
@@ -183,42 +183,25 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     several copies of a node one is added.
     """
     client, origin = federation.client.numpy(), federation.origin.numpy()
-    nodes, clients = federation.nodes, federation.clients
+    nodes, clients, total = federation.nodes, federation.clients, int(origin.max()) + 1
     source, target = (end.numpy() for end in federation.graph.edges())
-    rows = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
-    degree = np.diff(rows.indptr)
-    group = _groups(rows, degree, origin)
+    adjacency = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
+    degree = np.diff(adjacency.indptr)
     connected = np.flatnonzero(degree)
-    count = int(group.max()) + 1 if len(connected) else 0
-    present = ones_at(client[connected], group[connected], (clients, count))
-    members = ones_at(group[connected], connected, (count, nodes))
+    # Sets of neighbours are compared by their size and the sums of two random 64-bit words of their members.
+    words = np.random.default_rng(0).integers(0, 2**63, (total, 2), dtype=np.int64)
+    signature = np.column_stack([degree, adjacency @ words[origin]])[connected]
+    found, group = np.unique(signature, axis=0, return_inverse=True)
+    present = ones_at(client[connected], group.reshape(-1), (clients, len(found)))
+    members = ones_at(group.reshape(-1), connected, (len(found), nodes))
     pairs = (present @ members).tocoo()
-    receiver, node = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
-    held = _key(client, origin, origin)
-    new = ~among(_key(receiver, origin[node], origin), distinct(held))
+    # Of several copies of a node the first, and none of a node that the receiver holds.
+    _, first = np.unique(pairs.row.astype(np.int64) * total + origin[pairs.col], return_index=True)
+    receiver, node = pairs.row[first], pairs.col[first]
+    row = np.full((clients, total), -1)
+    row[client, origin] = np.arange(nodes)
+    new = row[receiver, origin[node]] < 0
     receiver, node = receiver[new], node[new]
-    _, first = np.unique(_key(receiver, origin[node], origin), return_index=True)
-    receiver, node = receiver[first], node[first]
     pair = np.repeat(np.arange(len(node)), degree[node])
-    neighbour = rows[node].indices
-    order = np.argsort(held)
-    wanted = _key(receiver[pair], origin[neighbour], origin)
-    local = order[np.searchsorted(held, wanted, sorter=order)]
+    local = row[receiver[pair], origin[adjacency[node].indices]]
     return Augmentation(receiver[pair], node[pair], local, nodes)
-
-
-def _groups(rows: sp.csr_matrix, degree: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """A number for each distinct set of neighbours, −1 for an isolated node; (n,).
-
-    `rows` (n, n) int64 are the adjacency matrices of the clients, `degree` (n,) their rows' sizes. Sets are
-    compared by their size and the sums of two random 64-bit words over their members.
-    """
-    words = np.random.default_rng(0).integers(0, 2**63, (int(origin.max()) + 1, 2), dtype=np.int64)
-    signature = np.column_stack([degree, rows @ words[origin]])
-    _, number = np.unique(signature, axis=0, return_inverse=True)
-    return np.where(degree > 0, number.reshape(-1), -1)
-
-
-def _key(client: np.ndarray, node: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """One integer for each pair of a client and a node of the original graph."""
-    return client.astype(np.int64) * (int(origin.max()) + 1) + node

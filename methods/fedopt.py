@@ -14,7 +14,6 @@ Departures: clients use the schedule's optimiser; `optimiser = "sgd"` gives the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,8 +24,9 @@ from fedsub.datasets.limits import Positive, ShareBelowOne
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.mixing import weighted_mean
-from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters, Weights
 
 
 @dataclass(frozen=True)
@@ -58,25 +58,23 @@ class ServerRule:
     """How the server updates its model from the clients'; by default as FedAvg does.
 
     `methods.feddyn` has another rule, and FedCog can use any. Shared parameters are name → (K, …), the
-    server's name → (1, …). Clients that are absent in the round have weight 0.
+    server's name → (1, …).
     """
 
     state: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that a rule keeps from round to round."""
-    present: Tensor | None = None
-    """(K,) bool, clients that send in this round; None: all."""
-    share: float | Tensor = 1.0
-    """(), the present clients' share of all clients' weights."""
 
-    def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> float | Tensor:
+    def penalty(self, parameters: Weights, server: Weights) -> float | Tensor:
         """Term added to the sum of the clients' objectives, ()."""
         return 0.0
 
-    def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
-        """Update the clients' state from their trained parameters `own`, when they send."""
+    def after_training(self, own: Weights, server: Weights, present: Tensor) -> None:
+        """Update the state of the clients `present`, (K,) bool, from the trained parameters `own`, when they
+        send."""
 
-    def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
-        """The server's next parameters from what the clients sent; `weights` (K,) sums to 1."""
+    def step(self, sent: Weights, weights: Tensor, server: Weights, share: float | Tensor) -> Parameters:
+        """The server's next parameters from what the clients sent. `weights`, (K,), sums to 1, and is 0 for
+        absent clients; `share`, (), is the present clients' share of all clients' weights."""
         return {name: weighted_mean(value, weights) for name, value in sent.items()}
 
 
@@ -104,34 +102,14 @@ class ServedMethod(FederatedMethod):
 
     def send(self) -> Message:
         """Return FedAvg's message, and call the rule's `after_training`."""
-        self._attend()
         message = super().send()
-        self.rule.after_training(message, self.received)
+        self.rule.after_training(message, self.received, self.present)
         return message
 
     def aggregate(self, sent: Message) -> Message:
         """The result of the rule's step, name → (1, …)."""
-        self._attend()
-        return self.rule.step(sent, self.weights, self.received)
-
-    def _attend(self) -> None:
-        """Tell the rule who takes part, in either half."""
-        if not self.channel.everyone:
-            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
-
-
-class DescendingServer(ServerRule):
-    """Plain descent along the mean change."""
-
-    def __init__(self, learning_rate: float) -> None:
-        self.learning_rate = learning_rate
-
-    def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
-        """w ← w_server + η Δ."""
-        return {
-            name: server[name] + self.learning_rate * weighted_mean(value - server[name], weights)
-            for name, value in sent.items()
-        }
+        share = 1.0 if self.channel.everyone else self.shares[self.present].sum()
+        return self.rule.step(sent, self.weights, self.received, share)
 
 
 class AdaptiveServer(ServerRule):
@@ -144,33 +122,36 @@ class AdaptiveServer(ServerRule):
     """v, name → (1, …); starts at τ²."""
 
     def __init__(self, options: FedAdagradOptions) -> None:
-        self.learning_rate, self.tau, self.beta1 = options.server_learning_rate, options.tau, options.beta1
-        self.beta2 = options.beta2 if isinstance(options, FedAdamOptions) else None
-        self.first, self.second = {}, {}
+        self.options, self.first, self.second = options, {}, {}
 
-    def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
+    def step(self, sent: Weights, weights: Tensor, server: Weights, share: float | Tensor) -> Parameters:
         """m ← β₁ m + (1 − β₁) Δ; v by the rule; w ← w_server + η m / (√v + τ)."""
-        result = {}
+        options, result = self.options, {}
         for name, value in sent.items():
             change = weighted_mean(value - server[name], weights)
             first = self.first.get(name, torch.zeros_like(change))
-            second = self.second.get(name, torch.full_like(change, self.tau**2))
-            first = self.beta1 * first + (1 - self.beta1) * change
-            if self.beta2 is None:
-                second = second + change.square()
+            second = self.second.get(name, torch.full_like(change, options.tau**2))
+            first = options.beta1 * first + (1 - options.beta1) * change
+            if isinstance(options, FedAdamOptions):
+                second = options.beta2 * second + (1 - options.beta2) * change.square()
             else:
-                second = self.beta2 * second + (1 - self.beta2) * change.square()
+                second = second + change.square()
             self.first[name], self.second[name] = first, second
-            result[name] = server[name] + self.learning_rate * first / (second.sqrt() + self.tau)
+            result[name] = server[name] + options.server_learning_rate * first / (second.sqrt() + options.tau)
         return result
 
 
 @register("fedopt", title="FedOpt", paper="Reddi et al. 2021", options=FedOptOptions, tasks=BOTH_TASKS)
-class FedOpt(ServedMethod):
+class FedOpt(FedAvg):
     """The server takes a plain step."""
 
-    def make_rule(self) -> ServerRule:
-        return DescendingServer(self.options.server_learning_rate)
+    def aggregate(self, sent: Message) -> Message:
+        """w_server + η Δ, name → (1, …)."""
+        rate, server = self.options.server_learning_rate, self.received
+        return {
+            name: server[name] + rate * weighted_mean(value - server[name], self.weights)
+            for name, value in sent.items()
+        }
 
 
 @register(

@@ -265,15 +265,14 @@ class FedSpray(FederatedMethod):
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
                     own.copy_(for_clients(self.encoder[f"classifier.{part}"], own, self.present))
+        optimisers = [each for each in (self.encoder_optimiser, self.proxy_optimiser) if each is not None]
         for _ in local_epochs(self):
-            self.encoder_optimiser.zero_grad(set_to_none=True)
+            for each in optimisers:
+                each.zero_grad(set_to_none=True)
             self.train_features.renew_gradients()
-            if self.proxy_optimiser is not None:
-                self.proxy_optimiser.zero_grad(set_to_none=True)
             self.encoder_loss(predicted).backward()
-            self.encoder_optimiser.step()
-            if self.proxy_optimiser is not None:
-                self.proxy_optimiser.step()
+            for each in optimisers:
+                each.step()
 
     def encoder_loss(self, predicted: Targets) -> Tensor:
         """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` is λ₂ ŷ of the training nodes, in clients' means."""
@@ -302,8 +301,11 @@ class FedSpray(FederatedMethod):
         self.class_shares = for_clients(sent["shares"].squeeze(1), self.class_shares, new)
         answer = {name: weighted_mean(sent[name], self.weights) for name in self.encoder}
         if self.options.proxies:
-            shares = self.class_shares * self.present.unsqueeze(1)
-            self.aligned = align(sent["proxies"], shares, self.aligned)
+            # Σ_k a_c^k s_c^k / Σ_k a_c^k, eq. (15); a class that no present client holds keeps its proxy.
+            shares = (self.class_shares * self.present.unsqueeze(1)).unsqueeze(2)
+            total = shares.sum(dim=0)
+            mean = (shares * sent["proxies"]).sum(dim=0) / total.clamp(min=torch.finfo(total.dtype).tiny)
+            self.aligned = torch.where(total > 0, mean, self.aligned)
             answer["proxies"] = self.aligned.unsqueeze(0)
         return answer
 
@@ -312,13 +314,3 @@ class FedSpray(FederatedMethod):
             value.copy_(for_clients(answer[name], value, self.receiving))
         if self.options.proxies:
             self.class_proxies = answer["proxies"][0]
-
-
-def align(proxies: Tensor, share: Tensor, previous: Tensor) -> Tensor:
-    """Global proxies Σ_k a_c^k s_c^k / Σ_k a_c^k, eq. (15); (C, d_s).
-
-    `proxies` (K, C, d_s), `share` (K, C); a class that no client holds keeps its `previous` (C, d_s).
-    """
-    total = share.sum(dim=0).unsqueeze(1)
-    mean = (share.unsqueeze(2) * proxies).sum(dim=0) / total.clamp(min=torch.finfo(total.dtype).tiny)
-    return torch.where(total > 0, mean, previous)

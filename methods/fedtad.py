@@ -52,9 +52,8 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
-from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
 from fedsub.methods.stacked.propagation import use_kernel
@@ -133,14 +132,17 @@ class FedTAD(FederatedMethod):
         options, classes = self.options, self.task.width
         if options.nodes < classes:
             raise UserError(f"FedTAD's nodes={options.nodes} is below the number of classes, {classes}")
-        self.found = class_reliability(self.federation, classes, options.reliability).to(self.device)
+        counted = options.reliability == "count"
+        self.found = self.task.held.float() if counted else by_walks(self.federation).to(self.device)
         self.channel.once_up(reliability=self.found)
         self.reliability = shares(self.found, options.shared_over)
-        self.labels = balanced_labels(options.nodes, classes).to(self.device)
-        self.server = _leaves(self.received)
+        # Equally many nodes of each class, the remainder in the last class.
+        labels = (torch.arange(options.nodes) // (options.nodes // classes)).clamp(max=classes - 1)
+        self.labels = labels.to(self.device)
+        self.server = {name: value.clone().requires_grad_() for name, value in self.received.items()}
         width = self.federation.width
         start = generator_start(options.noise, classes, width, self.generator)
-        self.maker = _leaves({name: value.to(self.device) for name, value in start.items()})
+        self.maker = {name: value.to(self.device).requires_grad_() for name, value in start.items()}
         decay = self.schedule.weight_decay
         self.server_optimiser = make_adam(list(self.server.values()), options.rate, decay)
         self.maker_optimiser = make_adam(list(self.maker.values()), options.rate, decay)
@@ -166,36 +168,56 @@ class FedTAD(FederatedMethod):
             self.maker_loss(noise, clients).backward()
         self.maker_optimiser.step()
         with torch.no_grad():
-            graph = self.make(noise)
-            teachers = graph.outputs(clients)
+            features, convolution = self.make(noise)
+            teachers = self.outputs(features, convolution, clients)
         for _ in range(self.options.model_steps):
             self.server_optimiser.zero_grad(set_to_none=True)
             with torch.enable_grad():
-                self.divergence(teachers, graph.outputs(self.server, self.dropout)).backward()
+                student = self.outputs(features, convolution, self.server, self.dropout)
+                self.divergence(teachers, student).backward()
             self.server_optimiser.step()
 
     def maker_loss(self, noise: Tensor, clients: Message) -> Tensor:
         """The generator's loss, (); `clients` are the clients' models, name → (K, …)."""
         options, count = self.options, self.federation.clients
-        graph = self.make(noise)
+        features, convolution = self.make(noise)
         frozen = {name: torch.cat([value, self.server[name].detach()]) for name, value in clients.items()}
-        outputs = graph.outputs(frozen)
+        outputs = self.outputs(features, convolution, frozen)
         teachers, student = outputs[:count], outputs[count:]
         losses = functional.cross_entropy(teachers.flatten(0, 1), self.labels.repeat(count), reduction="none")
         semantic = self._weighed(losses.view(count, -1))
         apart = torch.cdist(noise, noise, compute_mode="donot_use_mm_for_euclid_dist").square()
-        unlike = manhattan(graph.features) / graph.features.shape[1]
+        unlike = manhattan(features) / features.shape[1]
         diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
         divergence = self.divergence(teachers.detach(), student)
         return (
             options.semantic * semantic - divergence + options.diversity * int(self.present.sum()) * diversity
         )
 
-    def make(self, noise: Tensor) -> PseudoGraph:
-        """The graph generated from noise (m, ·)."""
+    def make(self, noise: Tensor) -> tuple[Tensor, Convolution]:
+        """Features, (m, d), of the graph generated from noise (m, ·), and a propagation over its edges."""
         features = generate(self.maker, noise, self.labels)
-        neighbours, kernel = self.options.neighbours, self.setting.kernel
-        return PseudoGraph(features, neighbours, self.backbone, self.task.width, kernel)
+        graph = nearest_graph(features, self.options.neighbours, self.setting.kernel)
+        return features, self.backbone.convolution(graph, features.device)
+
+    def outputs(
+        self, features: Tensor, convolution: Convolution, parameters: Weights, dropout: Dropout | None = None
+    ) -> Tensor:
+        """Logits of R networks on a generated graph, (R, m, C); parameters are (R, …). `dropout` None means
+        evaluation."""
+        networks = len(next(iter(parameters.values())))
+        if self.backbone.architecture.input_norm:
+            features = functional.layer_norm(features, features.shape[1:])
+        shared = SharedFeatures(features, networks, features.device)
+
+        def convolve(h: Tensor) -> Tensor:
+            """One propagation for all networks at once; (R·m, width) → (R·m, width)."""
+            width = h.shape[1]
+            wide = h.view(networks, -1, width).transpose(0, 1).reshape(-1, networks * width)
+            return convolution(wide).view(-1, networks, width).transpose(0, 1).reshape(-1, width)
+
+        inputs = Inputs(shared.segments, shared, convolve, self.task.width)
+        return self.backbone.forward(inputs, parameters, dropout).view(networks, len(features), -1)
 
     def divergence(self, teachers: Tensor, student: Tensor) -> Tensor:
         """Σ_k Σ_c r_kc D_c, (), of logits: constant `teachers` (K, m, C) and `student` (1, m, C)."""
@@ -211,31 +233,24 @@ class FedTAD(FederatedMethod):
         return (weight * losses).sum()
 
 
-def _leaves(values: Mapping[str, Tensor]) -> Parameters:
-    return {name: value.detach().clone().requires_grad_() for name, value in values.items()}
-
-
-def class_reliability(federation: Federation, classes: int, by: str) -> Tensor:
-    """κ, (K, C) float32. With `by` = `walk`, the sum over the client's training nodes of the class of
+def by_walks(federation: Federation) -> Tensor:
+    """κ, (K, C) float32: the sum over the client's training nodes of the class of
 
         (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),    f_v = [x_v ‖ t_v]
 
-    where t_v are the probabilities that a walk from v returns after 1…5 steps; with `count`, the number of
-    these nodes. A row of zeros has cosine 0 with every other.
+    where t_v are the probabilities that a walk from v returns after 1…5 steps. A row of zeros has cosine 0
+    with every other.
     """
-    train = federation.train.nonzero().squeeze(1)
-    if by == "count":
-        reliability = torch.ones(len(train))
-    else:
-        walk = return_probabilities(federation.graph, federation.sizes, 5)
-        parts = as_scipy(federation.features), sp.csr_matrix(walk.numpy())
-        unit = unit_rows(sp.hstack(parts, format="csr"))
-        source, target = federation.graph.edges()
-        cosines = np.asarray(unit[source.numpy()].multiply(unit[target.numpy()]).sum(axis=1)).ravel()
-        likeness = torch.ones(federation.nodes).index_add(0, target, torch.from_numpy(cosines).float())
-        reliability = (likeness / (federation.graph.in_degrees() + 1))[train]
+    walk = return_probabilities(federation.graph, federation.sizes, 5)
+    parts = as_scipy(federation.features), sp.csr_matrix(walk.numpy())
+    unit = unit_rows(sp.hstack(parts, format="csr"))
+    source, target = federation.graph.edges()
+    cosines = np.asarray(unit[source.numpy()].multiply(unit[target.numpy()]).sum(axis=1)).ravel()
+    likeness = torch.ones(federation.nodes).index_add(0, target, torch.from_numpy(cosines).float())
+    reliability = likeness / (federation.graph.in_degrees() + 1)
+    train, classes = federation.train.nonzero().squeeze(1), federation.classes
     cell = federation.client[train] * classes + federation.labels[train]
-    total = torch.zeros(federation.clients * classes).index_add(0, cell, reliability)
+    total = torch.zeros(federation.clients * classes).index_add(0, cell, reliability[train])
     return total.view(federation.clients, classes)
 
 
@@ -265,11 +280,6 @@ def generate(parameters: Parameters, noise: Tensor, labels: Tensor) -> Tensor:
     return h
 
 
-def balanced_labels(nodes: int, classes: int) -> Tensor:
-    """Labels with equally many nodes of each class, the remainder in the last class; (nodes,) int64."""
-    return (torch.arange(nodes) // max(nodes // classes, 1)).clamp(max=classes - 1)
-
-
 def manhattan(features: Tensor) -> Tensor:
     """‖x_i − x_j‖₁ for all pairs of rows, (m, d) → (m, m); `torch.cdist` would compute all of them twice."""
     first, second = torch.triu_indices(len(features), len(features), offset=1, device=features.device)
@@ -288,31 +298,3 @@ def nearest_graph(features: Tensor, neighbours: int, kernel: str) -> dgl.DGLGrap
     joined = (joined | joined.T).fill_diagonal_(False)
     source, target = joined.nonzero(as_tuple=True)
     return use_kernel(dgl.graph((source.cpu(), target.cpu()), num_nodes=len(unit)), kernel)
-
-
-class PseudoGraph:
-    """m generated nodes, and the networks' propagation over their edges."""
-
-    def __init__(
-        self, features: Tensor, neighbours: int, backbone: Backbone, classes: int, kernel: str
-    ) -> None:
-        """`features` are (m, d); edges are those of `nearest_graph`."""
-        self.features, self.backbone, self.classes = features, backbone, classes
-        graph = nearest_graph(features, neighbours, kernel)
-        self.convolution = backbone.convolution(graph, features.device)
-
-    def outputs(self, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits of R networks, (R, m, C); parameters are (R, …). `dropout` None means evaluation."""
-        networks, features = len(next(iter(parameters.values()))), self.features
-        if self.backbone.architecture.input_norm:
-            features = functional.layer_norm(features, features.shape[1:])
-        shared = SharedFeatures(features, networks, features.device)
-
-        def convolve(h: Tensor) -> Tensor:
-            """One propagation for all networks at once; (R·m, width) → (R·m, width)."""
-            width = h.shape[1]
-            wide = h.view(networks, -1, width).transpose(0, 1).reshape(-1, networks * width)
-            return self.convolution(wide).view(-1, networks, width).transpose(0, 1).reshape(-1, width)
-
-        inputs = Inputs(shared.segments, shared, convolve, self.classes)
-        return self.backbone.forward(inputs, parameters, dropout).view(networks, len(features), -1)

@@ -38,7 +38,7 @@ from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.segments import segment_product
 from fedsub.methods.tasks import NodeClassification
 
 
@@ -102,13 +102,12 @@ class Moon(FedAvg):
     def initial_parameters(self) -> Parameters:
         """Return the backbone's parameters, and those of the projection head if there is one."""
         parameters = super().initial_parameters()
-        if not self.projects:
-            return parameters
-        width = self.backbone.architecture.hidden[-1]
-        layers = [
-            prefixed(f"projection.{layer}", linear_start(width, width, self.generator)) for layer in (0, 1)
-        ]
-        return parameters | stack(layers[0] | layers[1], self.federation.clients, self.device)
+        if self.projects:
+            width = self.backbone.architecture.hidden[-1]
+            for layer in (0, 1):
+                start = prefixed(f"projection.{layer}", linear_start(width, width, self.generator))
+                parameters |= stack(start, self.federation.clients, self.device)
+        return parameters
 
     @property
     def projects(self) -> bool:
@@ -116,9 +115,15 @@ class Moon(FedAvg):
         return self.options.projection and self.backbone.architecture.backbone != "sgc"
 
     def embed(self, dropout: Dropout | None) -> Tensor:
-        """Return the classifier's input, (n, width)."""
-        hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
-        return project(hidden, self.parameters, self.inputs.segments) if self.projects else hidden
+        """The classifier's input, (n, width): the backbone's h, or W₂ relu(W₁ h + b₁) + b₂ if `projects`."""
+        parameters, segments = self.parameters, self.inputs.segments
+        h = self.backbone.embed(self.inputs, parameters, dropout)
+        if not self.projects:
+            return h
+        h = segment_product(h, parameters["projection.0.weight"], segments)
+        h = activate(h, parameters["projection.0.bias"], segments, None)
+        h = segment_product(h, parameters["projection.1.weight"], segments)
+        return add_bias(h, parameters["projection.1.bias"], segments)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Return the clients' outputs, (n, C), and keep the classifier's input as `hidden`."""
@@ -146,11 +151,3 @@ class Moon(FedAvg):
             self.previous = self.embed(None)
         super().receive(answer)
         self.received_hidden = self.embed(None)
-
-
-def project(h: Tensor, parameters: Mapping[str, Tensor], segments: Segments) -> Tensor:
-    """Return W₂ relu(W₁ h + b₁) + b₂ with the parameters of each node's client; (n, width) → (n, width)."""
-    inner = segment_product(h, parameters["projection.0.weight"], segments)
-    inner = activate(inner, parameters["projection.0.bias"], segments, None)
-    outer = segment_product(inner, parameters["projection.1.weight"], segments)
-    return add_bias(outer, parameters["projection.1.bias"], segments)

@@ -70,7 +70,6 @@ TOO_NEAR = "the difference is too near δ"
 """Reason of a verdict that more seeds decide only if they change the difference."""
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
 """Words in the name of a score that is judged in points."""
-_ALIKE = "all seeds give the same value"
 _ONE_DRAW_HERE = "all seeds share one draw of the clients here"
 # Candidate numbers of seeds: all up to 1,000, then in steps of about 1 %.
 _SEEDS = np.unique(np.concatenate([np.arange(2, 1001), np.geomspace(1000, 1e6, 700).astype(int)]))
@@ -253,7 +252,7 @@ def _unsound(values: Sequence[float], may_repeat: bool) -> str:
     """Why the values have no usable spread; empty if they have one."""
     if len(values) == 1:
         return "one seed has no spread"
-    return _ALIKE if not spread_of(values) and not may_repeat else ""
+    return "" if spread_of(values) or may_repeat else "all seeds give the same value"
 
 
 def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:

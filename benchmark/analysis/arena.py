@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from fedsub.benchmark.analysis.claims import ADVICE, load_claims
 from fedsub.benchmark.analysis.findings import Finding, find
@@ -23,6 +22,7 @@ from fedsub.benchmark.analysis.ranking import (
     Rank,
     Ranking,
     front,
+    kendall,
     selection_luck,
 )
 from fedsub.benchmark.analysis.scores import Row, Score, make_rows
@@ -142,8 +142,8 @@ class Arena:
             "critical_difference": self._ranking.critical_difference,
             "tied": self._ranking.tied,
             "apart": [name for name in others if self._ranking.separated(best, name)],
-            "kendall_default_tuned": _kendall((row["rank"].value, row["default_rank"]) for row in ranked),
-            "kendall_trials": _kendall((row["rank"].value, row["trials"]) for row in ranked),
+            "kendall_default_tuned": kendall((row["rank"].value, row["default_rank"]) for row in ranked),
+            "kendall_trials": kendall((row["rank"].value, row["trials"]) for row in ranked),
             "trials_run": sum(len(entry.short) for entry in self.entries),
             "trials_planned": sum(len(entry.search.trials) for entry in self.entries),
             "complete": sum(not entry.left_out for entry in self.entries),
@@ -176,21 +176,18 @@ class Arena:
 
         figures = [{"method": each.method, "graph": each.block[0], **each.figures()} for each in self.entries]
         means = pandas.DataFrame(figures).groupby(["method", "graph"]).mean().groupby("method").mean()
-        trials, planned = Counter[str](), Counter[str]()
-        for each in self.entries:
-            trials[each.method] += len(each.short)
-            planned[each.method] += len(each.search.trials)
         default = Ranking(self._field("default").only(self._private))
         by_default = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
 
         def row(rank: Rank) -> dict[str, Any]:
             name = rank.method
+            own = [each for each in self.entries if each.method == name]
             return {
                 **vars(rank),
                 "default_rank": by_default.get(name),
                 **means.loc[name].to_dict(),
-                "trials": trials[name],
-                "planned": planned[name],
+                "trials": sum(len(each.short) for each in own),
+                "planned": sum(len(each.search.trials) for each in own),
                 "privacy": self.privacy.get(name, ""),
                 "every_epoch": catalog.every_epoch(name.partition("[")[0]),
                 "leaves": "data" if name in self.privacy else _leaves(name),
@@ -254,23 +251,16 @@ def _scores(records: Sequence[Record | None]) -> np.ndarray:
     return np.array([math.nan if each is None or each.score is None else each.score for each in records])
 
 
-def _kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
-    """Return Kendall's τ of the pairs without None; NaN with fewer than three."""
-    known = [pair for pair in pairs if None not in pair]
-    return float(stats.kendalltau(*zip(*known, strict=True)).statistic) if len(known) > 2 else math.nan
-
-
 def _over(finding: Finding) -> dict[str, dict[str, list[float]]]:
     """Method → rival → difference to it: mean over the columns, smallest, largest; over several graphs also
     the smallest and largest mean if any one graph is left out."""
     found: dict[str, dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
     for measured in finding.columns:
-        ours = measured.column.ours
+        ours = measured.column.ours.point
         for side, compared in zip(measured.column.theirs, measured.comparisons, strict=True):
             if compared is not None:
-                one, other = (str(dict(each.point)["method"]) for each in (ours, side))
-                graph = str(dict(ours.point)["dataset"])
-                found[one][other].append((graph, compared.difference))
+                differences = found[ours["method"]][side.point["method"]]
+                differences.append((ours["dataset"], compared.difference))
     return {one: {other: _summed(each) for other, each in rivals.items()} for one, rivals in found.items()}
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ class Side:
     """One side of a comparison: a score of a cell, or a fixed value."""
 
     table: str = ""
-    point: tuple[tuple[str, Any], ...] = ()
-    """(axis, value) for every axis."""
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """Its value on every axis."""
     metric: str = ""
     value: float | None = None
     """A fixed value instead of a cell."""
@@ -95,7 +95,7 @@ class Contrast(
         whose metric the table lacks."""
         found = [
             Column(
-                Side(table, tuple(point.items()), metric),
+                Side(table, point, metric),
                 tuple(self._side(change, table, point, metric) for change in self.against),
             )
             for table in self.table
@@ -140,19 +140,18 @@ class Contrast(
         other = str(change.get("table", table))
         wanted = {**point, **{axis: change[axis] for axis in AXES if axis in change}}
         # A bare scheme name matches the variant that the grid has for this graph.
+        loose = change.keys() - {"method"}
         matching = [
             listed
             for listed in _grid(other)
             if all(
-                listed[axis] == wanted[axis] or (axis in change and bare(listed[axis]) == wanted[axis])
+                listed[axis] == wanted[axis] or (axis in loose and bare(listed[axis]) == wanted[axis])
                 for axis in AXES
-                if axis != "method"
             )
-            and listed["method"] == wanted["method"]
         ]
         if len(matching) != 1:
             raise UserError(f"{wanted} matches {len(matching)} cells in the grid of {other}, not one")
-        return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
+        return Side(other, matching[0], str(change.get("metric", metric)))
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from fedsub.benchmark.analysis.paired import Comparison
+from fedsub.benchmark.analysis.ranking import kendall
 from fedsub.benchmark.analysis.scores import Row, clients_of
 from fedsub.benchmark.analysis.standing import Contender, gains_of
 from fedsub.benchmark.spec import catalog
@@ -47,9 +46,7 @@ def along_edges(blocks: Mapping[Block, Sequence[Contender]], shown: Collection[B
     """Order the gains of the methods that exchange more than models by the share of edges between clients.
     Blocks whose records lack the share are left out."""
     known = clients_of(each.row for listed in blocks.values() for each in listed)
-    shares = {
-        block: 1 - known[block]["intra_share"] for block in blocks if "intra_share" in known.get(block, {})
-    }
+    shares = {block: 1 - found["intra_share"] for block, found in known.items() if "intra_share" in found}
     shares = dict(sorted(shares.items(), key=lambda item: item[1]))
     places = [place for place, block in enumerate(shares) if block in shown]
     gains = {
@@ -60,13 +57,12 @@ def along_edges(blocks: Mapping[Block, Sequence[Contender]], shown: Collection[B
         and any(found[place] for place in places)
     }
     taus = {method: _tau([*shares.values()], found) for method, found in gains.items()}
-    known_taus = {method: tau for method, (tau, _) in taus.items() if tau is not None}
-    order = sorted(gains, key=lambda method: -known_taus.get(method, -math.inf))
+    order = sorted(gains, key=lambda method: math.inf if (tau := taus[method][0]) is None else -tau)
     columns = {block: share for block, share in shares.items() if block in shown}
     return AlongEdges(columns, {method: [gains[method][place] for place in places] for method in order}, taus)
 
 
 def _tau(shares: Sequence[float], gains: Sequence[Comparison | None]) -> tuple[float | None, int]:
     pairs = [(share, gain.difference) for share, gain in zip(shares, gains, strict=True) if gain is not None]
-    tau = float(stats.kendalltau(*zip(*pairs, strict=True)).statistic) if len(pairs) > 2 else math.nan
+    tau = kendall(pairs)
     return None if math.isnan(tau) else tau, len(pairs)

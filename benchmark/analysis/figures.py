@@ -30,7 +30,6 @@ from fedsub.benchmark.analysis.published import (
     answered_figures,
     figures,
     grid_points,
-    precedence,
 )
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.spec.catalog import FEDAVG
@@ -38,8 +37,6 @@ from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 from fedsub.datasets.options import format_value, parse_name
 
 NO_CELL = "no cell of any protocol answers it"
-Identity = tuple[Place, str]
-"""Place and note of a printed figure."""
 
 
 @dataclass(frozen=True)
@@ -159,61 +156,43 @@ def make_entries(
     """Return one entry per printed figure, in the order of the list of figures.
 
     `leaderboards` cover all protocols, also those without records. `runs`: key of our cell → runs of the
-    authors' code. If several rows answer a figure, the one that `precedence` ranks first counts, then the one
-    with the most seeds. A row with one seed does not count as drawn anew.
+    authors' code. If several rows answer a figure, data drawn anew for every seed come before data drawn
+    once, or one seed; then the figure's own table before others, then the table with fewer methods (one with
+    many gathers several tables), then the row with the most seeds.
     """
-    measured: dict[Identity, list[Entry]] = {}
-    planned: dict[Identity, Entry] = {}
+    # By place and note of the printed figure.
+    candidates: dict[tuple[Place, str], list[Entry]] = {}
     protocols = {}
     # By the key of a row's first record, which several tables may share.
     equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
         protocols[protocol.name] = protocol
-        for entry in _planned(protocol):
-            planned.setdefault(_identity(entry.figure), entry)
-        for entry in measured_on(protocol, leaderboard.rows):
-            measured.setdefault(_identity(entry.figure), []).append(entry)
+        for entry in (*_planned(protocol), *measured_on(protocol, leaderboard.rows)):
+            candidates.setdefault((entry.figure.place, entry.figure.note), []).append(entry)
         for row in leaderboard.rows:
             equal_work.setdefault(row.records[0].key, []).append((row, leaderboard.rows))
 
     def rank(entry: Entry) -> tuple[int, ...]:
-        assert entry.row is not None
-        seeds = len(entry.row.scores[entry.metric].by_seed)
+        if entry.row is None:
+            return ()
+        protocol, seeds = protocols[entry.protocol], len(entry.row.scores[entry.metric].by_seed)
         draws_anew = seeds > 1 and entry.row.cell.data_seed < 0
-        return *precedence(protocols[entry.protocol], entry.figure, draws_anew), seeds
+        return draws_anew, entry.figure.source == protocol.own_table, -len(protocol.grid["method"]), seeds
 
     found = []
     for printed in (figure for group in figures().values() for figure in group):
-        identity = _identity(printed)
-        candidates = measured.get(identity, [])
-        if candidates:
-            best = max(candidates, key=rank)
-            assert best.row is not None
-            authors = on_same_clients(best.row.records, best.metric, runs)
-            found.append(replace(best, trials=_trials(best, equal_work), authors=authors))
-        elif identity in planned:
-            found.append(planned[identity])
-        else:
+        best = max(candidates.get((printed.place, printed.note), []), key=rank, default=None)
+        if best is None:
             _, _, graph, _, _, method, *_ = map(str, printed.place)
             reason = unmeasured().graph.get(graph) or unmeasured().method.get(method) or NO_CELL
-            found.append(Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None))
+            best = Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None)
+        elif best.row is not None:
+            authors = on_same_clients(best.row.records, best.metric, runs)
+            trials = _trials(best.row, equal_work[best.row.records[0].key], best.metric, best.figure.baseline)
+            best = replace(best, trials=trials, authors=authors)
+        found.append(best)
     return found
-
-
-def _identity(figure: Figure) -> Identity:
-    return figure.place, figure.note
-
-
-def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:
-    """Trials of the entry's own table first, then of other tables that list the same cells."""
-    assert entry.row is not None
-    own = entry.row
-    tried: dict[str, Trial] = {}
-    for row, others in sorted(equal_work[own.records[0].key], key=lambda found: found[0] is not own):
-        for trial in trials_of(row, others, entry.metric, entry.figure.baseline):
-            tried.setdefault(trial.changed, trial)
-    return tuple(tried.values())
 
 
 def _planned(protocol: Protocol) -> Iterator[Entry]:
@@ -307,30 +286,29 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tuple[Trial, ...]:
-    """Return the runs with other settings in the place of a row whose `metric` a paper prints.
+def _trials(
+    own: Row, places: Iterable[tuple[Row, Sequence[Row]]], metric: str, baseline: str
+) -> tuple[Trial, ...]:
+    """Return the runs with other settings in the place of the row `own`, whose `metric` a paper prints: those
+    of its own table first. `places`: each row with the same cells, and all rows of its table.
 
-    Empty if the row lacks the score, and for scores not judged in points: the settings are what they count.
+    Empty for scores not judged in points: the settings are what they count.
     """
-    if metric not in row.scores or not is_in_points(metric):
-        return ()
-    near = [other for other in others if other.block == row.block and other.backbone == row.backbone]
-    found = []
-    for other in near:
-        changed = _changed(row, other)
-        if changed and not other.outdated and metric in other.scores:
-            score, own = other.scores[metric], row.scores[metric].by_seed
-            below = _baseline(near, baseline, other, metric)
-            found.append(
-                Trial(
-                    changed,
-                    score.mean,
-                    len(score.by_seed),
-                    _mean(differences_of(score.by_seed, own)),
-                    _mean(differences_of(score.by_seed, below)),
-                )
-            )
-    return tuple(found)
+    found: dict[str, Trial] = {}
+    for row, others in sorted(places, key=lambda place: place[0] is not own):
+        if metric not in row.scores or not is_in_points(metric):
+            continue
+        alike = (other for other in others if other.block == row.block and other.backbone == row.backbone)
+        scored = [(other, other.scores[metric].by_seed) for other in alike if metric in other.scores]
+        below = {other.deviations: by_seed for other, by_seed in scored if other.method == baseline}
+        for other, by_seed in scored:
+            changed = _changed(row, other)
+            if changed and not other.outdated:
+                difference = _mean(differences_of(by_seed, row.scores[metric].by_seed))
+                gain = _mean(differences_of(by_seed, below.get(other.deviations, {})))
+                trial = Trial(changed, other.scores[metric].mean, len(by_seed), difference, gain)
+                found.setdefault(changed, trial)
+    return tuple(found.values())
 
 
 def _changed(row: Row, other: Row) -> str:
@@ -343,16 +321,6 @@ def _changed(row: Row, other: Row) -> str:
         return ""
     added = [f"{name}={format_value(options[name])}" for name in options if name not in given]
     return ", ".join(filter(None, (*added, other.deviations)))
-
-
-def _baseline(near: Sequence[Row], baseline: str, trial: Row, metric: str) -> Mapping[int, float]:
-    """Seed → score of the baseline under the trial's settings."""
-    found = {
-        other.deviations: other.scores[metric].by_seed
-        for other in near
-        if other.method == baseline and metric in other.scores
-    }
-    return found.get(trial.deviations, {})
 
 
 def _mean(differences: Mapping[int, float]) -> float | None:

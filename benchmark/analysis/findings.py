@@ -11,7 +11,6 @@ from fedsub.benchmark.analysis import agreement, paired
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
 from fedsub.benchmark.analysis.judged import is_drawn_once
-from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.published import answered_figures
 from fedsub.benchmark.analysis.scores import Row
 
@@ -89,7 +88,7 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict."""
-        return CANNOT if self.claim.cannot else paired.judge(self._contrasts)
+        return CANNOT if self.claim.cannot else paired.word_of(self.p_values)
 
     @property
     def words(self) -> Counter[str]:
@@ -120,7 +119,7 @@ class Finding:
             "verdict": self.word,
             "columns": [
                 {
-                    **dict(each.column.ours.point),
+                    **each.column.ours.point,
                     "table": each.column.ours.table,
                     "score": each.column.ours.metric,
                     "verdict": each.word,
@@ -137,13 +136,9 @@ class Finding:
         }
 
     @property
-    def p_values(self) -> tuple[float, float] | None:
+    def p_values(self) -> paired.PValues | None:
         """p-values of holding and of failing; None if nothing is measured."""
-        return paired.p_values(self._contrasts)
-
-    @property
-    def _contrasts(self) -> list[tuple[list[Comparisons], int]]:
-        return [part.judged_by for part in self.parts if part.columns]
+        return paired.p_values([part.judged_by for part in self.parts if part.columns])
 
 
 def _compared(side: dict[str, Any], printed: float | None, found: paired.Comparison | None) -> dict[str, Any]:
@@ -210,10 +205,10 @@ def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) 
 def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
     """Return seed → difference, and whether the seeds of both sides are independent repetitions."""
     found = [_row(side, rows) for side in (ours, theirs)]
-    own, other = (_by_seed(row, side.metric) for row, side in zip(found, (ours, theirs), strict=True))
+    sides = [_by_seed(row, side.metric) for row, side in zip(found, (ours, theirs), strict=True)]
+    own, other = sides
     if theirs.value is not None:
-        other = dict.fromkeys(own, theirs.value)
-    sides = [own] if theirs.value is not None else [own, other]
+        sides, other = [own], dict.fromkeys(own, theirs.value)
     sound = not is_in_points(ours.metric) or all(map(paired.varies, sides))
     # Seeds that share one draw say nothing about other draws.
     drawn = not any(row is not None and is_drawn_once(row) for row in found)
@@ -222,18 +217,15 @@ def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float]
 
 def _row(side: Side, rows: Rows) -> Row | None:
     """Return the side's row without deviations; None if its table fixes the draw."""
-    alike = (row for row in rows.get(side.table, ()) if row.point == dict(side.point) and not row.deviations)
+    alike = (row for row in rows.get(side.table, ()) if row.point == side.point and not row.deviations)
     return next((row for row in alike if row.cell.data_seed < 0), None)
 
 
-def _by_seed(row: Row | None, metric: str) -> dict[int, float]:
+def _by_seed(row: Row | None, metric: str) -> Mapping[int, float]:
     """Seed → score."""
     if row is None:
         return {}
-    if metric in row.scores:
-        return dict(row.scores[metric].by_seed)
-    values = {record.cell.seed: value_of(record, metric) for record in row.records}
-    return {seed: value for seed, value in values.items() if value is not None}
+    return row.scores[metric].by_seed if metric in row.scores else row.values_of(metric)
 
 
 def _printed(ours: Side, theirs: Side) -> float | None:
@@ -244,5 +236,5 @@ def _printed(ours: Side, theirs: Side) -> float | None:
 def _printed_value(side: Side) -> float | None:
     if side.value is not None:
         return side.value
-    found = answered_figures(load(side.table), side.metric, **dict(side.point))
+    found = answered_figures(load(side.table), side.metric, **side.point)
     return next((figure.mean for figure in found), None)

@@ -242,8 +242,7 @@ def averaged(
 
     Levels are `rows` and every setting or option that differs within a row and column, or that differs within
     a comparison and must be alike there. In the frame of the results, options that are levels are text.
-    Raises UserError without a result, for a column that the frame lacks, for one column as both rows and
-    columns, and for values that are text.
+    Raises UserError as `Results.pivot`.
     """
     if not results.records:
         raise UserError("no result to average: every run failed or none was selected")
@@ -301,9 +300,7 @@ def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
     """Settings of cells, except seeds, that differ within a group of `given`."""
     aside = ("seed", "options", *OUTSIDE_KEY, *given)
     settings = [item.field.name for name, item in FIELDS.items() if name not in aside]
-    held = [name for name in settings if name in frame]
-    counts = frame.groupby(given, dropna=False)[held].nunique(dropna=False)
-    return [name for name in counts.columns if (counts[name] > 1).any()]
+    return _differing(frame[[name for name in settings if name in frame]], frame, given)
 
 
 def _varying_options(results: Results, frame: pandas.DataFrame, given: list[str]) -> list[str]:
@@ -314,7 +311,11 @@ def _varying_options(results: Results, frame: pandas.DataFrame, given: list[str]
     # Only options set by the cell: a record older than an option lacks even the option's default.
     chosen = [{f"{OPTIONS}{name}": value for name, value in record.cell.options} for record in results]
     options = pandas.DataFrame(chosen, index=frame.index)
-    if not (names := [name for name in options if name not in given]):
-        return []
-    counts = options[names].groupby([frame[name] for name in given], dropna=False).nunique(dropna=False)
-    return [name for name in names if (counts[name] > 1).any()]
+    names = [name for name in options if name not in given]
+    return _differing(options[names], frame, given) if names else []
+
+
+def _differing(values: pandas.DataFrame, frame: pandas.DataFrame, given: list[str]) -> list[str]:
+    """Columns that differ within a group of the columns `given` of the frame."""
+    counts = values.groupby([frame[name] for name in given], dropna=False).nunique(dropna=False)
+    return [name for name in counts if (counts[name] > 1).any()]

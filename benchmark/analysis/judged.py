@@ -23,13 +23,10 @@ def why_not(metric: str, figure: Figure) -> str:
 
 def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
     """Return the verdict on a row's score compared with a printed figure that it answers."""
-    score = row.scores.get(metric)
     if reason := why_not(metric, figure):
         return Verdict(CANNOT, reason=reason)
-    if score is None:
-        return Verdict(NOT_MEASURED)
     return agreement.judge(
-        tuple(score.by_seed.values()),
+        tuple(row.scores[metric].by_seed.values()),
         figure,
         agreement.tolerance_of(metric, figure.mean),
         one_draw_here=is_drawn_once(row),
@@ -52,11 +49,11 @@ def gain_of(
     if not of_table:
         return None
     alike = (other for other in others if other.point == place and not other.deviations)
-    base = next((other for other in alike if metric in other.scores), None)
-    if base is None or metric not in row.scores:
+    base = next((other.scores[metric].by_seed for other in alike if metric in other.scores), None)
+    if base is None:
         return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
-    own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed
-    differences = [*differences_of(own, theirs).values()]
+    own = row.scores[metric].by_seed
+    differences = [*differences_of(own, base).values()]
     return agreement.judge_gain(
         differences,
         figure.mean - of_table[0].mean,
@@ -75,5 +72,5 @@ def is_drawn_once(row: Row) -> bool:
     (METIS with few nodes per client). Their spread then says nothing about other clients."""
     if row.cell.data_seed >= 0 or row.cell.partition.name in NOT_DRAWN or len(row.records) < 2:
         return row.cell.data_seed >= 0
-    first, *others = (getattr(record.outcome, "partition_statistics", {}) for record in row.records)
+    first, *others = (record.result.partition_statistics for record in row.records)
     return bool(first) and all(other == first for other in others)

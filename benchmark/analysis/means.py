@@ -40,15 +40,10 @@ class Table:
     """Columns of `figures` that name a row, the requested one first."""
     column: str
     """Column of `figures` that names a column."""
-    values: str
-    """Name of the figure."""
+    sign: int
+    """1 if more is better, -1 if less is, 0 without a contest."""
     against: str = ""
     """Row that is subtracted in the column `difference` of `figures`; empty for none."""
-
-    @property
-    def sign(self) -> int:
-        """1 if more is better, -1 if less is, 0 without a contest."""
-        return _sign(self.values)
 
     @property
     def across(self) -> bool:
@@ -108,7 +103,7 @@ def make_table(
         # Two rows with equal settings leave open which of them to subtract.
         means = base.drop_duplicates(same, keep=False).set_index(same)["mean"].rename("base")
         figures["difference"] = figures["mean"] - figures.join(means, on=same)["base"]
-    return Table(figures, tuple(levels), columns, values, against)
+    return Table(figures, tuple(levels), columns, sign, against)
 
 
 def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:

@@ -33,6 +33,8 @@ from fedsub.benchmark.analysis.sequential import ALPHA, half_width, p_value
 HOLDS, FAILS = "holds", "fails"
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 DIRECTIONS = (HIGHER, LOWER, EQUAL)
+PValues = tuple[float, float]
+"""p-values of holding and of failing."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Comparison:
     @property
     def word(self) -> str:
         """The verdict on this comparison."""
-        return _word(self.holds, self.fails)
+        return word_of((self.holds, self.fails))
 
 
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
@@ -111,8 +113,8 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
     return Comparison(mean, (mean - half, mean + half), holds, fails, count)
 
 
-def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
-    """p-values of holding and of failing, for `count` differences with this mean and `spread`."""
+def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> PValues:
+    """Test `count` differences with this mean and `spread`."""
 
     def beyond(bound: float, sign: int) -> float:
         """The p-value of the mean being above (1) or below (-1) the bound."""
@@ -131,44 +133,35 @@ def _p_values(mean: float, spread: float, count: int, direction: str, margin: fl
 
 def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
     """The verdict on one column; None stands for a comparison that has not been measured."""
-    return _word(*_column(comparisons)) if any(comparisons) else NOT_MEASURED
+    return word_of(_column(comparisons))
 
 
-def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> str:
-    """The verdict on a claim, from each contrast's columns and the number of them that must hold."""
-    found = p_values(contrasts)
-    return NOT_MEASURED if found is None else _word(*found)
+def p_values(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> PValues | None:
+    """The p-values of a claim holding and failing, from each contrast's columns and the number of them that
+    must hold; None if nothing is measured."""
+    return _all([_contrast(columns, needed) for columns, needed in contrasts])
 
 
-def p_values(
-    contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]],
-) -> tuple[float, float] | None:
-    """The p-values of a claim holding and failing; None if nothing is measured."""
-    found = [_contrast(columns, needed) for columns, needed in contrasts]
-    measured = [values for values in found if values is not None]
-    if not measured:
-        return None
-    holds = max(holds for holds, _ in measured) if len(measured) == len(found) else 1.0
-    return holds, min(1.0, len(measured) * min(fails for _, fails in measured))
-
-
-def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> tuple[float, float] | None:
+def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> PValues | None:
     """The p-values of holding in `needed` of the columns, and of failing; None if none is measured."""
-    measured = [_column(column) for column in columns if any(column)]
+    measured = [found for column in columns if (found := _column(column)) is not None]
     if not measured:
         return None
-    refuting = len(columns) - needed + 1
-    return (
-        _partial_conjunction([holds for holds, _ in measured], needed),
-        _partial_conjunction([fails for _, fails in measured], refuting),
-    )
+    holds, fails = zip(*measured, strict=True)
+    return _partial_conjunction(holds, needed), _partial_conjunction(fails, len(columns) - needed + 1)
 
 
-def _column(comparisons: Sequence[Comparison | None]) -> tuple[float, float]:
-    """The p-values of all comparisons holding, and of any failing."""
-    found = [comparison for comparison in comparisons if comparison is not None]
-    holds = max(item.holds for item in found) if len(found) == len(comparisons) else 1.0
-    return holds, min(1.0, len(found) * min(item.fails for item in found))
+def _column(comparisons: Sequence[Comparison | None]) -> PValues | None:
+    return _all([None if each is None else (each.holds, each.fails) for each in comparisons])
+
+
+def _all(parts: Sequence[PValues | None]) -> PValues | None:
+    """The p-values of all parts holding, and of any failing; None if none is measured."""
+    measured = [part for part in parts if part is not None]
+    if not measured:
+        return None
+    holds = max(holds for holds, _ in measured) if len(measured) == len(parts) else 1.0
+    return holds, min(1.0, len(measured) * min(fails for _, fails in measured))
 
 
 def _partial_conjunction(values: Sequence[float], needed: int) -> float:
@@ -178,7 +171,11 @@ def _partial_conjunction(values: Sequence[float], needed: int) -> float:
     return min(1.0, (len(values) - needed + 1) * sorted(values)[needed - 1])
 
 
-def _word(holds: float, fails: float) -> str:
+def word_of(found: PValues | None) -> str:
+    """The verdict that these p-values give; None stands for nothing measured."""
+    if found is None:
+        return NOT_MEASURED
+    holds, fails = found
     if holds <= ALPHA:
         return HOLDS
     return FAILS if fails <= ALPHA else NEEDS_RUNS

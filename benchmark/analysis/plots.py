@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,9 +81,7 @@ def _curves(results: Results, frame: pandas.DataFrame, names: Sequence[str], axe
             f"{len(groups)} curves cannot be told apart, at most {most}: choose a graph, a number of clients "
             "or methods, such as --dataset cora --clients 10"
         )
-    for number, (name, rows) in enumerate(groups):
-        colour = _COLOURS[number % len(_COLOURS)]
-        style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
+    for (name, rows), (style, colour) in zip(groups, product(_STYLES, _COLOURS), strict=False):
         by_round = rows.groupby("round")["test"].agg(["mean", "std"]).fillna({"std": 0.0})
         axes.plot(by_round.index, by_round["mean"], style, color=colour, label=name)
         low, high = by_round["mean"] - by_round["std"], by_round["mean"] + by_round["std"]

@@ -85,13 +85,6 @@ class Run(msgspec.Struct, frozen=True):
         """Seconds of training and evaluation per round."""
         return self.seconds / self.rounds
 
-    def to_json(self) -> str:
-        """Return the run as one line. Raises UserError for a non-finite number."""
-        if not all(math.isfinite(value) for value in (*self.metrics.values(), self.seconds)):
-            raise UserError(f"the authors' code returned {self.metrics}, not numbers")
-        values = {**msgspec.structs.asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
-        return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
 
 class AuthorsRuns(Latest[Run]):
     """Runs of one public code; the latest run of a cell and commit counts."""
@@ -101,7 +94,10 @@ class AuthorsRuns(Latest[Run]):
 
     def add(self, run: Run) -> None:
         """Append a run. Raises UserError for a non-finite number, StoreError if it cannot be written."""
-        self.append(run.to_json())
+        if not all(math.isfinite(value) for value in (*run.metrics.values(), run.seconds)):
+            raise UserError(f"the authors' code returned {run.metrics}, not numbers")
+        values = {**msgspec.structs.asdict(run), "seconds_per_round": round(run.seconds_per_round, 6)}
+        self.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
 
 
 def load(results: Path) -> dict[str, list[Run]]:
@@ -163,26 +159,25 @@ class WithAuthors:
         return [ours - theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
-    def samples(self) -> list[list[Pair]]:
-        """Pairs of each block with at least two draws; all pairs as one sample if none has as many."""
+    def samples(self) -> list[WithAuthors]:
+        """The comparison on each block with at least two draws; the whole one if none has as many."""
         by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:
             run = pair.run
             by_place.setdefault((run.dataset, run.partition, run.clients), []).append(pair)
-        several = [pairs for pairs in by_place.values() if len(pairs) > 1]
-        return several or [self.pairs]
+        return [replace(self, pairs=pairs) for pairs in by_place.values() if len(pairs) > 1] or [self]
 
     @property
     def means(self) -> tuple[float, float]:
         """Ours and theirs, in percent, over the samples."""
-        samples = [replace(self, pairs=pairs) for pairs in self.samples]
+        samples = self.samples
         return fmean(fmean(each.ours) for each in samples), fmean(fmean(each.theirs) for each in samples)
 
     @property
     def verdict(self) -> Verdict:
         """Verdict on whether the mean difference is within ± TOLERANCE of 0, by Student's interval over the
         draws of one sample, or by the interval of the mean of several samples' means."""
-        return judge_draws([replace(self, pairs=pairs).differences for pairs in self.samples], TOLERANCE)
+        return judge_draws([sample.differences for sample in self.samples], TOLERANCE)
 
     @property
     def seconds_per_round(self) -> float:
@@ -206,8 +201,7 @@ def on_same_clients(
 ) -> WithAuthors | None:
     """Compare the authors' code with these records, repetitions of one cell, on the same clients. Return None
     if it was not run on any of them or lacks the metric. `runs`: key of our cell → runs, latest last."""
-    each = [(runs.get(record.key), record) for record in records]
-    found = [Pair(same[-1], record) for same, record in each if same]
+    found = [Pair(runs[record.key][-1], record) for record in records if record.key in runs]
     pairs = [pair for pair in found if pair.has(metric)]
     if not pairs:
         return None

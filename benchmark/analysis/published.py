@@ -99,13 +99,6 @@ def answered_figures(
                 break
 
 
-def precedence(protocol: Protocol, figure: Figure, draws_anew: bool) -> tuple[int, ...]:
-    """Sort key of the rows that answer a figure; the greatest counts. Data drawn anew for every seed come
-    before data drawn once, then the figure's own table before others, then the table with fewer methods: one
-    with many gathers several tables."""
-    return draws_anew, figure.source == protocol.own_table, -len(protocol.grid["method"])
-
-
 def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: str) -> bool:
     """Whether the partition has options that the table's lacks, so that it answers no printed figure."""
     named = {name for block in protocol.published for name in block.partition}

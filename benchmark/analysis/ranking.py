@@ -207,10 +207,8 @@ class Ranking:
     @cached_property
     def _places_left_out(self) -> list[tuple[int, int]]:
         count = len(self.graphs)
-        if count == 1:
-            order = stats.rankdata(self.mean_ranks, method="min").astype(int)
-            return [(place, place) for place in order.tolist()]
-        left = (self.by_graph.sum(axis=1, keepdims=True) - self.by_graph) / (count - 1)
+        others = self.by_graph.sum(axis=1, keepdims=True) - self.by_graph
+        left = others / (count - 1) if count > 1 else self.by_graph
         places = stats.rankdata(np.round(left, 9), method="min", axis=0).astype(int)
         return [(int(row.min()), int(row.max())) for row in places]
 
@@ -259,18 +257,23 @@ def selection_luck(
 ) -> np.ndarray:
     """(resamples,): test score of the trial selected on a bootstrap of the trials, minus that of the selected
     trial. Both lists cover all trials; `validation` is −inf for trials that were not promoted."""
-    scored = np.asarray(validation, dtype=float)
-    order = np.argsort(-scored, kind="stable")
-    order = order[np.isfinite(scored[order])]
-    if not len(order):
+    scored, tests = (np.asarray(each, dtype=float) for each in (validation, test))
+    promoted = np.isfinite(scored).sum()
+    if not promoted:
         return np.zeros(resamples)
-    place = np.full(len(scored), len(order))
-    place[order] = np.arange(len(order))
+    # The best first; those not promoted come last.
+    order = np.argsort(-scored, kind="stable")
+    place = np.argsort(order)
     drawn = place[generator.integers(len(scored), size=(resamples, len(scored)))].min(axis=1)
-    tests = np.asarray(test, dtype=float)
     # A resample without any promoted trial keeps the selection.
-    chosen = order[np.where(drawn < len(order), drawn, 0)]
+    chosen = order[np.where(drawn < promoted, drawn, 0)]
     return np.asarray(tests[chosen] - tests[order[0]])
+
+
+def kendall(pairs: Iterable[tuple[float, float | None]]) -> float:
+    """Return Kendall's tau-b of the pairs without None; NaN with fewer than three or without variation."""
+    known = [pair for pair in pairs if None not in pair]
+    return float(stats.kendalltau(*zip(*known, strict=True)).statistic) if len(known) > 2 else math.nan
 
 
 def front(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -87,6 +87,11 @@ class Row:
         """Its place on every axis of the protocol's grid."""
         return {**self.cell.point, "method": self.method}
 
+    def values_of(self, metric: str) -> dict[int, float]:
+        """Seed → value of a score that its records hold (`metrics.value_of`)."""
+        found = {record.cell.seed: metrics.value_of(record, metric) for record in self.records}
+        return {seed: value for seed, value in found.items() if value is not None}
+
     def mean(self, group: str, name: str) -> float:
         """Mean over seeds of one figure of `seconds` or `bytes`."""
         return statistics.fmean(getattr(record, group).get(name, 0.0) for record in self.records)
@@ -144,10 +149,12 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
         drafts.append(replace(row, deviations=deviations, outdated=outdated, chosen=chosen))
     shown = _without_replaced(drafts)
-    fedavg = {_setting(row): row for row in shown if row.method == FEDAVG}
+    fedavg = {_setting(row): row.records for row in shown if row.method == FEDAVG}
     rows = []
     for draft in shown:
-        idle = _idle(draft, fedavg.get(_setting(draft)))
+        base = {record.cell.seed: record for record in fedavg.get(_setting(draft), ())}
+        runs = () if draft.cell.method == FEDAVG else draft.records
+        idle = sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in runs)
         rows.append(replace(draft, scores=_scores(protocol, draft, shown), same_as_fedavg=idle))
     return sorted(rows, key=lambda row: _order(protocol, row))
 
@@ -155,15 +162,12 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
 def _without_replaced(drafts: Iterable[Row]) -> list[Row]:
     """Drop rows of an earlier version if a current row has the same place and the same deviations or none.
     The remaining ones are marked as an earlier version in their deviations."""
-    current: dict[tuple[Any, ...], set[str]] = {}
-    for row in drafts:
-        if not row.outdated:
-            current.setdefault(_place(row), set()).add(row.deviations)
+    current = {(_place(row), row.deviations) for row in drafts if not row.outdated}
     shown = []
     for row in drafts:
         if not row.outdated:
             shown.append(row)
-        elif not current.get(_place(row), set()) & {"", row.deviations}:
+        elif current.isdisjoint((_place(row), deviations) for deviations in ("", row.deviations)):
             earlier = f"earlier version ({', '.join(row.outdated)})"
             shown.append(replace(row, deviations=", ".join(filter(None, (earlier, row.deviations)))))
     return shown
@@ -181,11 +185,8 @@ def blocks_of(rows: Iterable[Row]) -> list[tuple[Block, list[Row]]]:
 def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
     """Scores that any of the rows has: the protocol's, then that of link prediction, then those that select
     the rows' rounds."""
-    held = dict.fromkeys(metric for row in rows for metric in row.scores)
-    return [
-        *(metric for metric in protocol.scores if metric in held),
-        *sorted(held.keys() - {*protocol.scores}),
-    ]
+    held = {metric for row in rows for metric in row.scores}
+    return [*filter(held.__contains__, protocol.scores), *sorted(held.difference(protocol.scores))]
 
 
 def best_of(rows: Iterable[Row], metric: str) -> list[Row]:
@@ -198,30 +199,21 @@ def best_of(rows: Iterable[Row], metric: str) -> list[Row]:
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    named = row.cell.selects_by
-    for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
-        found = zip(row.records, _values(metric, row, others), strict=False)
-        by_seed = {record.cell.seed: value for record, value in found if value is not None}
-        if by_seed:
+    for metric in dict.fromkeys((*protocol.scores, *filter(None, (row.cell.selects_by,)))):
+        if by_seed := _by_seed(metric, row, others):
             figure = None if row.deviations else next(answered_figures(protocol, metric, **row.point), None)
             scores[metric] = Score.of(by_seed, figure)
     return scores
 
 
-def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
-    """Values of the metric, one per record of the row; empty if the metric does not apply."""
-    if metric.startswith(metrics.GAIN):
-        name = metric.removeprefix(metrics.GAIN)
-        if row.method == name:
-            return []
-        return _against("method", name, row, others, attrgetter("score"), sub)
-    if metric.startswith(metrics.CHANGE):
-        scheme = metric.removeprefix(metrics.CHANGE)
-        if bare(row.point["partition"]) == scheme:
-            return []
-        return _against("partition", scheme, row, others, attrgetter("score"), sub)
-    found = [metrics.value_of(record, metric) for record in row.records]
-    if any(value is not None for value in found):
+def _by_seed(metric: str, row: Row, others: Iterable[Row]) -> dict[int, float]:
+    """Seed → value of the metric; empty if the metric does not apply to the row."""
+    scheme = bare(row.point["partition"])
+    for prefix, axis, own in ((metrics.GAIN, "method", row.method), (metrics.CHANGE, "partition", scheme)):
+        if metric.startswith(prefix):
+            name = metric.removeprefix(prefix)
+            return {} if name == own else _against(axis, name, row, others, attrgetter("score"), sub)
+    if found := row.values_of(metric):
         return found
     if metric.startswith(metrics.COMMUNICATION):
         name = metric.removeprefix(metrics.COMMUNICATION)
@@ -230,8 +222,8 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         # Methods without masks do not report it. Fewer bytes than FedAvg's may mean that a part of the model
         # stays local, more that other data are sent with it.
         above = _against("method", FEDAVG, row, others, lambda record: record.bytes.get("up") or None, sub)
-        return [100.0 if difference == 0 else None for difference in above]
-    return found
+        return {seed: 100.0 for seed, difference in above.items() if difference == 0}
+    return {}
 
 
 def same_data(row: Row, others: Iterable[Row]) -> list[Row]:
@@ -250,27 +242,19 @@ def _setting(row: Row) -> tuple[Any, ...]:
     return row.block, row.backbone, row.deviations
 
 
-def _idle(row: Row, fedavg: Row | None) -> int:
-    """Number of runs that did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
-    if row.cell.method == FEDAVG:
-        return 0
-    base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
-    return sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
-
-
 def _against(
     axis: str,
     value: str,
     row: Row,
     others: Iterable[Row],
     read: Callable[[Record], float | None],
-    compare: Callable[[float, float], float | None],
-) -> list[float | None]:
+    compare: Callable[[float, float], float],
+) -> dict[int, float]:
     """Compare each record's figure, seed by seed, with that of the row with the same settings and `value` on
     the axis. A partition also matches by its bare name."""
     if row.outdated:
         # The other row has other draws, or is outdated too.
-        return []
+        return {}
     place = {**row.point, axis: value}
     found = (
         other
@@ -279,8 +263,12 @@ def _against(
         if value == other.point[axis] or (axis == "partition" and value == bare(other.point[axis]))
     )
     base = {record.cell.seed: read(record) for other in same_data(row, found) for record in other.records}
-    pairs = [(read(record), base.get(record.cell.seed)) for record in row.records]
-    return [None if own is None or theirs is None else compare(own, theirs) for own, theirs in pairs]
+    pairs = {each.cell.seed: (read(each), base.get(each.cell.seed)) for each in row.records}
+    return {
+        seed: compare(own, theirs)
+        for seed, (own, theirs) in pairs.items()
+        if own is not None and theirs is not None
+    }
 
 
 def _deviations(protocol: Protocol, row: Row) -> str:
@@ -323,12 +311,11 @@ def mean_curve(records: Sequence[Record]) -> list[tuple[int, float]]:
     rounds = records[0].curve.get("round", []) if records else []
     curves = [each.curve.get("test", []) for each in records if each.curve.get("round", []) == rounds]
     kept = sorted({round(place * (len(rounds) - 1) / (POINTS - 1)) for place in range(POINTS)})
-    found = []
-    for place in kept if rounds else ():
-        values = [curve[place] for curve in curves if curve[place] is not None]
-        if values:
-            found.append((int(rounds[place]), statistics.fmean(values)))
-    return found
+    return [
+        (int(rounds[place]), statistics.fmean(values))
+        for place in (kept if rounds else ())
+        if (values := [curve[place] for curve in curves if curve[place] is not None])
+    ]
 
 
 def clients_of(rows: Iterable[Row]) -> dict[Block, dict[str, float]]:
@@ -339,10 +326,9 @@ def clients_of(rows: Iterable[Row]) -> dict[Block, dict[str, float]]:
         drawn = [record.result.partition_statistics for record in row.records]
         if row.block in found or not all(drawn):
             continue
-        names = [name for name, value in drawn[0].items() if isinstance(value, (int, float))]
         found[row.block] = {
             name: statistics.fmean(values)
-            for name in names
+            for name in drawn[0]
             if len(values := [value for each in drawn if (value := each.get(name)) is not None]) == len(drawn)
         }
     return found

@@ -107,12 +107,9 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
 def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
     """Count the verdicts of the authors' code on our clients: on all measured levels, and on those that
     cannot be settled from print."""
-    run = [entry for entry in entries if entry.authors is not None]
-    unsettled = [entry for entry in run if entry.level.word == agreement.UNSETTLED]
-    return {
-        name: Counter(entry.authors.verdict.word for entry in listed if entry.authors is not None)
-        for name, listed in (("all", run), (agreement.UNSETTLED, unsettled))
-    }
+    run = [(each.level.word, each.authors.verdict.word) for each in entries if each.authors is not None]
+    unsettled = [word for level, word in run if level == agreement.UNSETTLED]
+    return {"all": Counter(word for _, word in run), agreement.UNSETTLED: Counter(unsettled)}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from pkgutil import resolve_name
-from types import FrameType
 
 from fedsub.benchmark.cli.listing import print_listing, print_method
 from fedsub.benchmark.cli.parser import Command
@@ -70,7 +69,7 @@ def _named_files(command: Command) -> list[str]:
 
 def guarded(run: Callable[[], int], options: Namespace) -> int:
     """Run a command; report its errors in one sentence and return the exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if getattr(options, "data", None) is not None:
         os.environ["FEDSUB_DATA"] = str(options.data)
     try:
@@ -92,10 +91,6 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
         said = "; finished cells are kept; the same command continues" if goes_on else ""
         print(f"fedsub: interrupted{said}", file=sys.stderr)
         return INTERRUPTED
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 # Modules that need torch or DGL, or write pages, are imported at their use: lists and plans do without them.

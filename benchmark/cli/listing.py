@@ -21,12 +21,8 @@ from fedsub.datasets.options import OptionValue, defaults_in_words
 def print_listing(console: Console) -> None:
     """Print every method, graph, backbone, partition scheme, split and table with its options; for a plug-in
     that cannot be used, the reason."""
-    _table(
-        console,
-        "Methods",
-        ("name", "paper", "tasks", "backbones", "what leaves a client", "breaks privacy"),
-        [_method_row(name) for name in catalog.methods()],
-    )
+    head = ("name", "paper", "tasks", "backbones", "what leaves a client", "breaks privacy")
+    _table(console, "Methods", head, map(_method_row, catalog.methods()))
     of_methods = []
     for name in catalog.methods():
         # The list of methods says why one cannot be used.
@@ -34,25 +30,17 @@ def print_listing(console: Console) -> None:
             of_methods.append((name, catalog.describe(name).options))
     _table(console, "Options of methods", ("name", "options"), _options_rows(of_methods))
     graphs = catalog.parts("dataset")
-    _table(
-        console,
-        "Graphs",
-        ("name", "nodes", "edges", "features", "classes", "on this machine"),
-        [_graph_row(name) for name in graphs],
-    )
+    head = ("name", "nodes", "edges", "features", "classes", "on this machine")
+    _table(console, "Graphs", head, map(_graph_row, graphs))
     generated = [(name, each.options) for name, each in graphs.items()]
     _table(console, "Options of generated graphs", ("name", "options"), _options_rows(generated))
     for title, kind in (("Backbones", "backbone"), ("Partition schemes", "partition"), ("Splits", "split")):
         parts = catalog.parts(kind).items()
         rows = [(name, defaults_in_words(each.options), each.summary) for name, each in parts]
         _table(console, title, ("name", "options", "what it does"), rows)
-    loaded = [protocols.load_protocol(name) for name in protocols.names()]
-    _table(
-        console,
-        "Tables",
-        ("name", "title", "graphs", "seeds"),
-        [(item.name, item.title, ", ".join(item.grid["dataset"]), str(item.seeds)) for item in loaded],
-    )
+    loaded = map(protocols.load_protocol, protocols.names())
+    tables = [(item.name, item.title, ", ".join(item.grid["dataset"]), str(item.seeds)) for item in loaded]
+    _table(console, "Tables", ("name", "title", "graphs", "seeds"), tables)
 
 
 def print_method(name: str, console: Console) -> None:
@@ -110,9 +98,9 @@ def _graph_row(name: str) -> tuple[str, ...]:
     return (name, *(f"{count:,}" for count in counts), at_hand)
 
 
-def _table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _table(console: Console, title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*header, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.columns[0].no_wrap = True
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*map(escape, row))
     console.print(table)

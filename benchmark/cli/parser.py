@@ -21,14 +21,17 @@ from fedsub.datasets.files import expanded
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_INTERVAL: dict[str, Any] = {"type": values.interval, "default": Request.checkpoint}
+_COUNT: dict[str, Any] = {"type": values.positive}
+_INTERVAL: dict[str, Any] = {"type": values.interval}
+_SECONDS: dict[str, Any] = {"type": values.duration, "default": math.inf}
+_HOURS: dict[str, Any] = {"type": float, "default": math.inf}
 _TITLES: dict[str, Any] = {"type": values.title, **_SEVERAL}
 FILTERS = ("table", "dataset", "method", "partition", "clients", "backbone")
 """Options that select cells or records, besides the seeds."""
 SETTINGS = ("rounds", "task", "kernel", "device")
 """Settings with an option of their own."""
 _Option = tuple[str | None, str, Mapping[str, Any]]
-"""Metavar, help, and further arguments of `add_argument`."""
+"""Metavar, help, and further arguments of `add_argument`. Fields of `Request` take its defaults."""
 OPTIONS: dict[str, _Option] = {
     "table": ("T", "protocols, one per published table (or the path of a .toml file)", _SEVERAL),
     "dataset": ("D", "graphs; without --table the default protocol is used", _SEVERAL),
@@ -38,48 +41,32 @@ OPTIONS: dict[str, _Option] = {
     "backbone": ("B", "gcn, sgc, graphsage, mlp, gat, gprgnn, or the path of a .py file", _SEVERAL),
     "seeds": ("N", "number of seeds, from 0; or a list of seeds, such as 0,3-5", _SEVERAL),
     "set": ("NAME=VALUE", "settings: learning_rate=0.001 hidden=64,64; two values both run", _SEVERAL),
-    "rounds": ("N", "rounds of training", {"type": values.positive}),
+    "rounds": ("N", "rounds of training", _COUNT),
     "task": ("TASK", "node-classification or link-prediction[width=N,…]", {}),
     "kernel": (None, "library for message passing", {"choices": ("auto", "dgl", "torch")}),
     "device": ("DEVICE", "cpu (default) or cuda", {}),
     "all": (None, "run every table on all graphs that are on this machine", _FLAG),
     "shard": ("I/N", "the I-th of N parts of the cells, the same on every machine", {"type": values.shard}),
-    "trials": (
-        "N",
-        "trials of a search, including the defaults (default: %(default)s)",
-        {"type": values.positive, "default": Request.trials},
-    ),
+    "trials": ("N", f"trials of a search, including the defaults (default: {Request.trials})", _COUNT),
     "cap": (
         "X",
-        "core-seconds of a search, in units of FedAvg's default run (default: %(default)g); 0: no cap",
-        {"type": float, "default": Request.cap},
+        f"core-seconds of a search, in units of FedAvg's default run (default: {Request.cap:g}); 0: no cap",
+        {"type": float},
     ),
-    "workers": ("N", "worker processes (default: one per core; one on a GPU)", {"type": values.positive}),
-    "threads": ("N", "threads per process", {"type": values.positive, "default": 1}),
-    "engine": (None, "process (default), ray, slurm, flower, in-process (to debug)", {"default": "process"}),
+    "workers": ("N", "worker processes (default: one per core; one on a GPU)", _COUNT),
+    "threads": ("N", "threads per process", _COUNT),
+    "engine": (None, "process (default), ray, slurm, flower, in-process (to debug)", {}),
     "slurm-config": ("FILE", "YAML file with submitit's parameters, for --engine slurm", {"type": Path}),
     "timeout": ("T", "time after which a cell fails, such as 90s, 30m or 2h", {"type": values.duration}),
-    "max-seconds": (
-        "S",
-        "only records whose run took at most S seconds",
-        {"type": values.duration, "default": math.inf},
-    ),
+    "max-seconds": ("S", "only records whose run took at most S seconds", _SECONDS),
     "by": ("NAME", "append records without a difference to verified.jsonl, with your name", {}),
-    "hours": (
-        "H",
-        "start no run after H hours; 0 only writes the page",
-        {"type": float, "default": math.inf},
-    ),
+    "hours": ("H", "start no run after H hours; 0 only writes the page", _HOURS),
     "rerun": (None, "run cells again that have a record", _FLAG),
     "pdb": (None, "open the debugger where a cell raises (in this process)", _FLAG),
     "dry-run": (None, "list the cells that would run, and run nothing", _FLAG),
     "trust": (None, "run the .py files that a table or a record names", _FLAG),
     # A shell leaves the ~ in --results=~/runs.
-    "results": (
-        "DIR",
-        "results folder",
-        {"type": expanded, "default": Path("results")},
-    ),
+    "results": ("DIR", "results folder", {"type": expanded}),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
     "save": ("WHAT", "save predictions, model or embeddings of every cell to RESULTS/saved", _SEVERAL),
     "checkpoint": ("T", "time between checkpoints of a cell (default: 10m); 0 for none", _INTERVAL),
@@ -114,22 +101,11 @@ _SEARCH = ("trials", "cap")
 ENGINE = ("workers", "threads", "engine", "slurm-config", "timeout")
 FOLDERS = ("results", "data")
 _FORMAT = ("format", "wide")
+_CAUTION = ("dry-run", "trust")
 COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     "run": (
         "run cells and show their leaderboards (the default)",
-        (
-            *CHOICE,
-            *SETTING,
-            *ENGINE,
-            "rerun",
-            "pdb",
-            *FOLDERS,
-            "save",
-            "checkpoint",
-            *_FORMAT,
-            "dry-run",
-            "trust",
-        ),
+        (*CHOICE, *SETTING, *ENGINE, "rerun", "pdb", *FOLDERS, "save", "checkpoint", *_FORMAT, *_CAUTION),
     ),
     "list": (
         "list methods, graphs, partitions, splits and tables, or describe one method or graph",
@@ -156,7 +132,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "verify": (
         "run stored records again and compare every figure",
-        ("count", *CHOICE, "max-seconds", "by", "dry-run", "trust", *ENGINE, *FOLDERS),
+        ("count", *CHOICE, "max-seconds", "by", *_CAUTION, *ENGINE, *FOLDERS),
     ),
     "flower": (
         "write a federation's files for Flower",
@@ -268,27 +244,26 @@ def parse(argv: Sequence[str]) -> Command:
 
 def request_of(parser: Parser, options: argparse.Namespace) -> Request:
     """Return the request in a command's options; exits if they contradict each other."""
-    found = {name: value for name, value in vars(options).items() if name in Request.__dataclass_fields__}
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    found = {name: value for name, value in given.items() if name in Request.__dataclass_fields__}
     found |= {name: _items(parser, name, found[name]) for name in (*FILTERS, "save") if name in found}
     for item in found.get("clients", ()):
         if not item.isdecimal() or int(item) < 1:
             parser.error(f"--clients takes whole numbers of at least 1, not {item!r}")
     found["clients"] = tuple(map(int, found.get("clients", ())))
-    settings = tuple(getattr(options, "set", ()))
-    for name in SETTINGS:
-        if (value := getattr(options, name, None)) is None:
-            continue
+    settings = tuple(given.get("set", ()))
+    for name, value in [(name, given[name]) for name in SETTINGS if name in given]:
         if same := [text for text in settings if text.partition("=")[0].strip() == name]:
             parser.error(f"--{name} {value} and --set {same[0]} both set {name}: give only one")
         settings += (f"{name}={value}",)
     if found.get("pdb"):
         found["engine"] = "in-process"
-    if found.get("workers", 1) is None:
+    if getattr(options, "workers", 1) is None:
         devices = [text.partition("=")[2].strip() for text in settings if text.startswith("device=")]
         found["workers"] = 1 if {*devices} - {"cpu"} else len(os.sched_getaffinity(0))
     try:
-        found["seeds"] = values.parse_seeds(options.seeds) if getattr(options, "seeds", ()) else ()
-        return Request(**{**found, "settings": settings})
+        found["seeds"] = values.parse_seeds(found["seeds"]) if found.get("seeds") else ()
+        return Request(**found, settings=settings)
     except (ValueError, UserError) as error:
         parser.error(str(error))
 

@@ -48,8 +48,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
             limit = found.caps[outcome.search.base.block]
             say(
                 f"{outcome.title}: {outcome.left_out} of {request.trials} trials did not fit into "
-                f"{limit:.0f} core-seconds ({request.cap:g} times FedAvg's default run); --cap "
-                "raises it"
+                f"{limit:.0f} core-seconds ({request.cap:g} times FedAvg's default run); --cap raises it"
             )
         for row in outcome.rows:
             if row["error"]:
@@ -96,13 +95,9 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
         if time.monotonic() >= until:
             break
         own = [search for search in searches if search.base.block == block]
+        of_cap = [cell for cell in references if cell.block == block]
         try:
-            tuned = run_searches(
-                request,
-                own,
-                [cell for cell in references if cell.block == block],
-                work=work, until=until, warn=say, inform=say,
-            )  # fmt: skip
+            tuned = run_searches(request, own, of_cap, work=work, until=until, warn=say, inform=say)
             chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
             finals = [
                 cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)

@@ -30,8 +30,7 @@ def run_verify(request: Request, options: Namespace, work: RunCell | None) -> in
     try:
         with TemporaryDirectory() as folder:
             places: Places = {}
-            count = options.count
-            again = request
+            count, again = options.count, request
             if not isinstance(count, int):
                 places, count = unpack(count, Path(folder)), sys.maxsize
                 again = replace(request, results=Path(folder) / "results")
@@ -76,9 +75,8 @@ def _run_again(
     own = {relocated(each, places).key: each for each in (stored.every() if places else records)}
     if options.dry_run:
         for record in records:
-            print(
-                f"{own[record.key].key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell)
-            )
+            cell = record.cell
+            print(f"{own[record.key].key}  {cell.protocol}: {cell.title}", *code_of(cell))
         return 0
     taken = {record.key: record.result.peak_memory_mb for record in records}
     engine = create_engine(request, len(records), lambda cell: taken[cell.key])

@@ -14,7 +14,6 @@ import platform
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +28,7 @@ from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.lock import locked, open_unlinked
+from fedsub.datasets.lock import locked
 
 LIFETIME = 120.0
 """Seconds without a touch after which a lease expires."""
@@ -44,10 +43,9 @@ _NUMBERS = Path("/proc/self/ns/pid")
 class Leases:
     """The leases of this process on a results folder; a context manager that releases all at its end."""
 
-    def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(self, results: Path) -> None:
         self._folder = results / "leases"
         self._lock = self._folder / ".lock"
-        self._lifetime, self._heartbeat = lifetime, heartbeat
         self._held: set[str] = set()
         self._ended = threading.Event()
         self._touching = threading.Thread(target=self._touch, daemon=True)
@@ -74,13 +72,13 @@ class Leases:
         with explained_to_user("write", path), locked(self._lock):
             found = _read(path)
             follows = of is not None and of in (found, found.get(SUBMITTER))
-            if path.exists() and not follows and not self._has_run_out(path):
+            if path.exists() and not follows and not self._has_run_out(path, found):
                 return False
-            if path.is_symlink():
-                path.unlink()
+            # A file made anew follows no symbolic link, whose target would be overwritten.
+            path.unlink(missing_ok=True)
             try:
-                with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
-                    file.write(json.dumps(holder() if of is None else {**holder(), SUBMITTER: of}))
+                with path.open("x", encoding="utf-8") as file:
+                    json.dump(holder() if of is None else {**holder(), SUBMITTER: of}, file)
             except OSError:
                 # On a full disk it stays empty, and would hold the work until it expires.
                 path.unlink(missing_ok=True)
@@ -102,47 +100,38 @@ class Leases:
     def _path(self, work: str) -> Path:
         return self._folder / f"{work}.lease"
 
-    def _has_run_out(self, path: Path) -> bool:
-        """Whether a lease has expired; call it under the lock."""
-        held_by = _read(path)
+    def _has_run_out(self, path: Path, held_by: dict[str, Any]) -> bool:
+        """Whether a lease with this content has expired; call it under the lock."""
         if held_by.get("machine") == _machine() and not _lives(held_by):
             return True
         now = self._folder / ".now"
         now.touch()
         # The absolute value expires stamps in the future too: a clock was wrong.
-        return abs(now.stat().st_mtime - path.lstat().st_mtime) > self._lifetime
+        return abs(now.stat().st_mtime - path.lstat().st_mtime) > LIFETIME
 
     def _touch(self) -> None:
-        while not self._ended.wait(self._heartbeat):
+        while not self._ended.wait(HEARTBEAT):
             for work in [*self._held]:
                 with suppress(OSError):
                     os.utime(self._path(work), follow_symlinks=False)
 
 
-@dataclass(frozen=True)
-class Leased:
-    """Runs cells in jobs that may outlive the process that submitted them.
+def leased(work: RunCell, results: Path, submitter: Mapping[str, Any], cell: Cell) -> Record:
+    """Run a cell in a job that may outlive the process that submitted it, whose `holder()` is `submitter`.
 
-    A job takes over the submitter's lease, so that no other process runs its cell. It stores a success.
+    The job takes over the submitter's lease, so that no other process runs the cell. It stores a success.
+    `results` is absolute, since a job may start elsewhere. Raises UserError if another process has begun the
+    cell meanwhile.
     """
-
-    work: RunCell
-    results: Path
-    """The results folder; absolute, since a job may start elsewhere."""
-    submitter: Mapping[str, Any]
-    """`holder()` of the submitting process."""
-
-    def __call__(self, cell: Cell) -> Record:
-        """Run a cell. Raises UserError if another process has begun it meanwhile."""
-        with Leases(self.results) as leases:
-            if not leases.claim(cell.key, self.submitter):
-                raise UserError("another process is running this cell: repeat the command later")
-            record = self.work(cell)
-            # If it cannot be stored here, the submitter reports that.
-            with suppress(UserError):
-                if record.status == OK:
-                    Records(self.results).append(kept(record))
-            return record
+    with Leases(results) as leases:
+        if not leases.claim(cell.key, submitter):
+            raise UserError("another process is running this cell: repeat the command later")
+        record = work(cell)
+        # If it cannot be stored here, the submitter reports that.
+        with suppress(UserError):
+            if record.status == OK:
+                Records(results).append(kept(record))
+        return record
 
 
 def holder() -> dict[str, Any]:

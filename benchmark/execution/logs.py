@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -21,34 +20,24 @@ def log_path(results: Path, key: str) -> Path:
     return results / "logs" / f"{key}.log"
 
 
-@dataclass(frozen=True)
-class Logged:
-    """Runs cells in a worker process whose standard output and error go to the cell's log."""
-
-    work: RunCell
-    results: Path
-    """The results folder; absolute, since a worker may start elsewhere."""
-
-    def __call__(self, cell: Cell) -> Record:
-        """Run a cell. Its record is returned even if the log cannot be written."""
-        path = log_path(self.results, cell.key)
-        try:
-            log = _begun(path, cell)
-        except OSError:
-            return self.work(cell)
-        record: Record | None = None
-        try:
-            with log:
-                with _output_to(log):
-                    record = self.work(cell)
-                _tell_failure(log, record)
-        except OSError:
-            if record is None:
-                raise
-        if record.status == OK:
-            with suppress(OSError):
-                path.unlink()
-        return record
+def logged(work: RunCell, results: Path, cell: Cell) -> Record:
+    """Run a cell in a worker process whose standard output and error go to the cell's log; its record is
+    returned even if the log cannot be written. `results` is absolute, since a worker may start elsewhere."""
+    path = log_path(results, cell.key)
+    record: Record | None = None
+    try:
+        with _begun(path, cell) as log:
+            with _output_to(log):
+                record = work(cell)
+            _tell_failure(log, record)
+    except OSError:
+        # `work` raises none: the log could not be begun or ended.
+        if record is None:
+            record = work(cell)
+    if record.status == OK:
+        with suppress(OSError):
+            path.unlink()
+    return record
 
 
 def keep_log(results: Path, record: Record) -> None:
@@ -63,17 +52,13 @@ def keep_log(results: Path, record: Record) -> None:
                 _tell_failure(log, record)
 
 
-def _begun(path: Path, cell: Cell) -> TextIO:
+@contextmanager
+def _begun(path: Path, cell: Cell) -> Iterator[TextIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    log = open(path, "w", encoding="utf-8", errors="backslashreplace", opener=open_unlinked)  # noqa: SIM115
-    try:
+    with open(path, "w", encoding="utf-8", errors="backslashreplace", opener=open_unlinked) as log:
         log.write(f"{cell.title}\n")
         log.flush()
-    except OSError:
-        with suppress(OSError):
-            log.close()
-        raise
-    return log
+        yield log
 
 
 def _tell_failure(log: TextIO, record: Record) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.execution.callbacks import Round
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.store import graph_of
@@ -84,11 +84,10 @@ class GridProgress:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
         self._running.pop(record.key, None)
-        if record.status == OK:
-            self._spent += self._expected[record.key]
-        else:
+        if record.status != OK:
             # Its time tells nothing of the others'.
             self._expected[record.key] = 0.0
+        self._spent += self._expected[record.key]
         self._show()
         elapsed, weight_left = time.monotonic() - self._started, sum(self._expected.values()) - self._spent
         left = elapsed / max(self._spent, 1e-9) * max(weight_left, 0.0)

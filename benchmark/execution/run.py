@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fedsub.benchmark.execution.callbacks.base import Callback
+from fedsub.benchmark.execution.callbacks import Callback
 from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.execution.progress import counted
 from fedsub.benchmark.execution.queue import Wanted

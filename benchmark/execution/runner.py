@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
+from fedsub.benchmark.execution.callbacks import Callback, Round, Stop
 from fedsub.benchmark.execution.setting import setting_of
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result
@@ -53,6 +53,8 @@ from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 DIVERGED = 1e5
 """A loss of this size says only that training diverged; smaller ones fit in 32 bits in a packed curve."""
+OVER_CLIENTS = {"worst_client": 0.0, "client_q1": 0.25, "client_median": 0.5, "client_q3": 0.75}
+"""End of the name of a score over clients → its quantile."""
 
 
 class Hooks(TypedDict, total=False):
@@ -292,9 +294,8 @@ def _over_clients(outcome: Outcome) -> dict[str, float]:
     scores = scores[~np.isnan(scores)]
     if not len(scores):
         return {}
-    names = ("worst_client", "client_q1", "client_median", "client_q3")
-    figures = np.quantile(scores, (0, 0.25, 0.5, 0.75)).tolist()
-    return {f"{main}_{name}": figure for name, figure in zip(names, figures, strict=True)}
+    figures = np.quantile(scores, [*OVER_CLIENTS.values()]).tolist()
+    return {f"{main}_{name}": figure for name, figure in zip(OVER_CLIENTS, figures, strict=True)}
 
 
 def _curve(name: str, values: Sequence[float]) -> list[float | None]:

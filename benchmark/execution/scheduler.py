@@ -13,14 +13,14 @@ import cloudpickle
 
 from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.callbacks import Callback, Round
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
 from fedsub.benchmark.execution.engines.process import to_pool
 from fedsub.benchmark.execution.flower.loopback import federated
-from fedsub.benchmark.execution.leases import Leased, Leases, holder
-from fedsub.benchmark.execution.logs import Logged, keep_log
+from fedsub.benchmark.execution.leases import Leases, holder, leased
+from fedsub.benchmark.execution.logs import keep_log, logged
 from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
-from fedsub.benchmark.execution.queue import Queue, Wanted
+from fedsub.benchmark.execution.queue import Wanted, passes
 from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, ended, failed, users_graphs
 from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records
@@ -81,12 +81,11 @@ def run_cells(
         run: Any = work or (partial(attempt, how=federated) if is_flower else None)
         run = partial(run or (debugged if request.pdb else attempt), **hooks)
         if not is_here:
-            run = Logged(WithObjects(objects, run) if objects else run, results)
+            run = partial(logged, WithObjects(objects, run) if objects else run, results)
         if isinstance(engine, SlurmEngine):
-            run = Leased(run, results, holder())
-        queue = Queue(cells, records, leases, request.rerun, until, wanted)
-        while queue.is_open():
-            with closing(engine.map(run, queue, failed)) as done:
+            run = partial(leased, run, results, holder())
+        for ready in passes(cells, records, leases, request.rerun, until, wanted):
+            with closing(engine.map(run, ready, failed)) as done:
                 for made in done:
                     record = keep(records, made, request)
                     leases.give_back(made.key)

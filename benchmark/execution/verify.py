@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from fedsub.benchmark.execution.engines import Engine, RunCell
-from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.execution.runner import OVER_CLIENTS, failed
 from fedsub.benchmark.machine import check_device, same_code
 from fedsub.benchmark.records.bundle import Places, relocated
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.search import kept
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, code_of, metrics_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.benchmark.spec.protocol import bare
@@ -50,7 +50,7 @@ LAST = "_last"
 rounding grows until then. FedLap+ on Squirrel-filtered, METIS, ten clients, seed 0: losses are equal for 11
 rounds and 1 % apart in the last, whose score is 30.0 in place of 26.2; the selected round's is equal (run
 again at 4ca9a73, of 0ff1715). Chosen after this was seen."""
-OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
+OF_ONE_CLIENT = tuple(f"_{name}" for name in OVER_CLIENTS)
 """Suffixes of scores of one or two clients. One node of a client with 40 moves them by more than
 SCORE_TOLERANCE, so they are compared only if all figures must agree to the digit."""
 START_TOLERANCE = 0.01
@@ -97,12 +97,9 @@ def draw(
     successes = [record for record in chosen(every) if record.status == OK]
     records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
-    turn: Counter[str] = Counter()
-    turns = []
-    for record in records:
-        turn[record.cell.method] += 1
-        turns.append((turn[record.cell.method], record))
-    records = [record for _, record in sorted(turns, key=lambda each: each[0])]
+    # Every method's first record comes first, then the second ones, and so on.
+    turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    records.sort(key=lambda record: next(turns[record.cell.method]))
     files = NamedFiles()
     found: list[Record] = []
     hindered = Counter() if passed_over is None else passed_over
@@ -110,8 +107,7 @@ def draw(
     for record in records:
         if len(found) == count:
             break
-        reason = "made by --engine flower" if record.extras.get("engine") == "flower" else ""
-        if reason := reason or _hindrance(record.cell, files, trust, elsewhere):
+        if reason := _hindrance(record, files, trust, elsewhere):
             hindered[reason] += 1
         else:
             found.append(record)
@@ -122,8 +118,11 @@ def draw(
     return found
 
 
-def _hindrance(cell: Cell, files: NamedFiles, trust: bool, elsewhere: bool) -> str:
-    """Return why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
+def _hindrance(record: Record, files: NamedFiles, trust: bool, elsewhere: bool) -> str:
+    """Return why a record's cell cannot be run again, as the end of "3 records …"; empty if it can."""
+    cell = record.cell
+    if record.extras.get("engine") == "flower":
+        return "made by --engine flower"
     if (code := code_of(cell)) and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
@@ -181,13 +180,10 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
             yield Rerun(stored, alike, False, (f"{place}: {again.error}",))
             continue
         figures = stored.to_dict(), kept(again).to_dict()
-        unlike = list(_unlike(*figures))
-        exact = not unlike
-        if not alike:
-            unlike = list(_unlike_scores(*figures))
-        yield Rerun(
-            stored, alike, exact, tuple(f"{place}: {name} was {was}, is {now}" for name, was, now in unlike)
-        )
+        unlike = [*_unlike(*figures)]
+        outside = unlike if alike else [*_unlike_scores(*figures)]
+        lines = tuple(f"{place}: {what} was {was}, is {now}" for what, was, now in outside)
+        yield Rerun(stored, alike, not unlike, lines)
 
 
 def _unlike(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -216,13 +212,13 @@ def _unlike_scores(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
             continue
         loose = min(2, moved + (small or name.endswith(LAST)) + (name in FEW_NODES))
         tolerance = FEW_TOLERANCE * loose or SCORE_TOLERANCE
-        if was != now and (None in (was, now) or abs(was - now) > tolerance):
+        if _differ(was, now, tolerance):
             yield f"metrics {name}", was, now
     starts = [(record["curve"].get("round"), record["curve"].get("loss")) for record in (stored, again)]
     same_start = stored["extras"].get(SET_UP) == again["extras"].get(SET_UP)
     if same_start and all(rounds and losses and rounds[0] <= FIRST_ROUNDS for rounds, losses in starts):
         was, now = (losses[0] for _, losses in starts)
-        if was != now and (None in (was, now) or abs(was - now) > START_TOLERANCE * abs(was)):
+        if _differ(was, now, share=START_TOLERANCE):
             yield f"loss in round {starts[0][0][0]}", was, now
 
 
@@ -237,9 +233,13 @@ def _unlike_curves(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
         # A curve's bytes have three digits, rounded twice in old records; their total is compared exactly.
         share = 0.01 if name == "bytes" else 0.0
         for number, (was, now) in enumerate(zip(curve, other, strict=True), start=1):
-            equal = was == now or (
-                None not in (was, now) and abs(was - now) <= max(CURVE_TOLERANCE, share * abs(was))
-            )
-            if not equal:
+            if _differ(was, now, CURVE_TOLERANCE, share):
                 yield f"{name} curve from evaluation {number}", was, now
                 break
+
+
+def _differ(was: float | None, now: float | None, tolerance: float = 0.0, share: float = 0.0) -> bool:
+    """Whether two figures differ by more than a tolerance and a share of the first, or one alone is None."""
+    if was is None or now is None:
+        return was is not now
+    return abs(was - now) > max(tolerance, share * abs(was))

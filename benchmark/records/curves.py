@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -25,6 +26,8 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import write_atomically
 
 ID_LENGTH = 12
+ID = re.compile(rb'\{"id":"([0-9a-f]{12})"')
+"""Beginning of a line with an id."""
 CURVE, ROUND = "curve", "round"
 SCALE = 10_000.0
 """Factor from a score to its packed integer."""
@@ -111,11 +114,9 @@ class Curves:
         self._file.path.unlink(missing_ok=True)
 
     def _take(self, line: bytes) -> bool:
-        name = line[7 : 7 + ID_LENGTH]
-        if line[:7] != b'{"id":"' or not name.isalnum():
-            return False
-        self._lines[name.decode()] = line
-        return True
+        if (found := ID.match(line)) is not None:
+            self._lines[found[1].decode()] = line
+        return found is not None
 
 
 def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
@@ -132,27 +133,21 @@ def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
         table = file.read()
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
-        if not all(isinstance(name, str) for name in rows) or not all(map(_is_series, columns.values())):
-            raise KeyError("no lists of numbers by id")
-        columns = {name: column if name == ROUND else _unscaled(column) for name, column in columns.items()}
+        columns = {name: _unscaled(name, column) for name, column in columns.items()}
     except (ArrowException, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error
     return rows, columns
 
 
-def _is_series(column: Any) -> bool:
-    from pyarrow import types
-
-    kind = column.type.value_type if types.is_list(column.type) else column.type
-    return kind != column.type and (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind))
-
-
-def _unscaled(column: Any) -> Any:
-    """Return a packed column of lists, unscaled. Raises AttributeError for a column of another type."""
+def _unscaled(name: str, column: Any) -> Any:
+    """Return a packed column, its scores unscaled. Raises TypeError if it holds no lists of numbers."""
     import pyarrow
     from pyarrow import compute, types
 
-    if not types.is_integer(column.type.value_type):
+    kind = column.type.value_type if types.is_list(column.type) else None
+    if kind is None or not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+        raise TypeError(f"no lists of numbers in {name}")
+    if name == ROUND or not types.is_integer(kind):
         return column
     numbers = compute.divide(column.values.cast("double"), SCALE)
     return pyarrow.ListArray.from_arrays(column.offsets, numbers, mask=column.is_null())
@@ -211,9 +206,7 @@ def series_of(**parts: Series) -> Series:
 
 def part_of(series: Series, part: str) -> Series:
     """Return one field of a result from the columns of `series_of`."""
-    found = {}
-    for column, values in series.items():
-        at, dot, name = column.partition(".")
-        if part == (at if dot else CURVE):
-            found[name if dot else column] = values
-    return found
+    if part == CURVE:
+        return {column: values for column, values in series.items() if "." not in column}
+    start = f"{part}."
+    return {column[len(start) :]: values for column, values in series.items() if column.startswith(start)}

@@ -44,7 +44,12 @@ class Records:
     def get(self, cell: Cell) -> Record | None:
         """Return the record of a cell, with this cell's label; see `Store.get`."""
         record = self._store(cell).get(cell.key, cell.further_metrics)
-        return None if record is None else _labelled(record, cell)
+        if record is None:
+            return None
+        ran = record.cell
+        if (ran.further_metrics, ran.paths) != (cell.further_metrics, cell.paths):
+            cell = replace(cell, further_metrics=ran.further_metrics, paths=ran.paths)
+        return replace(record, cell=cell)
 
     def done(self, cell: Cell) -> bool:
         """Whether the cell has a successful record."""
@@ -111,7 +116,7 @@ class Records:
 
     def check_writable(self, cells: Iterable[Cell]) -> None:
         """Raises StoreError if the records of these cells could not be written."""
-        for store in {graph_of(cell): self._store(cell) for cell in cells}.values():
+        for store in dict.fromkeys(map(self._store, cells)):
             store.check_writable()
 
     def pack(self) -> None:
@@ -177,14 +182,6 @@ def distinct(cells: Iterable[Cell]) -> list[Cell]:
             every = tuple(sorted({*first.further_metrics, *further}))
             found[cell.key] = replace(first, further_metrics=every)
     return [*found.values()]
-
-
-def _labelled(record: Record, cell: Cell) -> Record:
-    """Return the record as one of `cell`, an equal cell."""
-    made = record.cell
-    if made.further_metrics != cell.further_metrics or made.paths != cell.paths:
-        cell = replace(cell, further_metrics=made.further_metrics, paths=made.paths)
-    return replace(record, cell=cell)
 
 
 def add(results: Path, source: Path) -> tuple[int, list[str]]:

@@ -32,28 +32,23 @@ class JsonLines:
     """One file; every complete line is passed to `take` once, in order.
 
     `take` gets each line that is not blank and returns whether it could use it. `forget` is called before a
-    cut or replaced file is read again from its start. Operations raise OSError as the file system does.
+    new, cut or replaced file is read from its start. Operations raise OSError as the file system does.
     """
 
-    def __init__(
-        self, path: Path, take: Callable[[bytes], bool], forget: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, path: Path, take: Callable[[bytes], bool], forget: Callable[[], None]) -> None:
         self.path = path
         self.packed = path.with_name(f"{path.name}.gz")
         self.unreadable: list[int] = []
         """Numbers of the complete lines that `take` could not use; they stay in the file and are skipped."""
         self.line = 0
-        """Number, from 1 and packed lines first, of the line that was passed to `take` last."""
-        self._complete = 0
-        """Number of complete lines read."""
+        """Number, from 1 and packed lines first, of the line that was read last."""
         self._take = take
         self._forget = forget
         self._read_to = 0
         self._before = b""
         """The last bytes read, up to `_read_to`; at most `_REMEMBERED`."""
-        self._identity: tuple[int, ...] = ()
-        self._packed: tuple[int, ...] = ()
-        """Identity of the packed file that was read."""
+        self._files: tuple[int, ...] = ()
+        """Identity of the file and of the packed one that were read."""
 
     def refresh(self) -> None:
         """Read what was written since the last read; a missing file is not created."""
@@ -72,8 +67,12 @@ class JsonLines:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(Path(f"{self.path}.lock")), FileIO(self.path, "a+") as stream:
-            _repair_tail(stream)
-            self._refresh(stream)
+            tail = self._refresh(stream)
+            if parse_line(tail) is not None:
+                # It lacks only its line end.
+                self._append(stream, [""])
+            elif tail:
+                stream.truncate(self._read_to)
             yield partial(self._append, stream)
 
     def pack(self) -> None:
@@ -94,17 +93,17 @@ class JsonLines:
             raise
         self._refresh(stream)
 
-    def _refresh(self, stream: FileIO) -> None:
+    def _refresh(self, stream: FileIO) -> bytes:
+        """Read what was written since the last read; returns what follows the last line end."""
         found = os.fstat(stream.fileno())
-        identity, packed = (found.st_dev, found.st_ino), state_of(self.packed)
+        files = (found.st_dev, found.st_ino, *state_of(self.packed))
         # A new file may reuse the inode of the file that it replaced, so the bytes are compared too.
         stream.seek(self._read_to - len(self._before))
         before = stream.read(len(self._before))
-        if (identity, packed, before) != (self._identity, self._packed, self._before):
-            if self._identity:
-                self._forget()
-            self._identity, self._packed, self._before = identity, packed, b""
-            self._read_to = self._complete = 0
+        if (files, before) != (self._files, self._before):
+            self._forget()
+            self._files, self._before = files, b""
+            self._read_to = self.line = 0
             self.unreadable = []
             self._feed(read_lines(self.packed))
         # The tail may be torn, or another process may still be writing it.
@@ -117,15 +116,16 @@ class JsonLines:
         self._feed(complete)
         if parse_line(tail) is not None:
             # A line without its line end is already valid; it is read again once the line end is there.
-            self.line = self._complete + 1
+            self.line += 1
             self._take(tail)
+            self.line -= 1
+        return tail
 
     def _feed(self, lines: list[bytes]) -> None:
-        for number, line in enumerate(lines, self._complete + 1):
-            self.line = number
+        for line in lines:
+            self.line += 1
             if line.strip() and not self._take(line):
-                self.unreadable.append(number)
-        self._complete += len(lines)
+                self.unreadable.append(self.line)
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -155,21 +155,6 @@ def state_of(path: Path) -> tuple[int, ...]:
     """Return numbers that change when a file is replaced; empty if it is missing."""
     found = path.stat() if path.exists() else None
     return () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _repair_tail(stream: FileIO) -> None:
-    """Add the line end to a last line that lacks only that; remove a torn last line."""
-    if (size := stream.seek(0, os.SEEK_END)) == 0:
-        return
-    stream.seek(size - 1)
-    if stream.read() == b"\n":
-        return
-    stream.seek(0)
-    tail = stream.readall().rpartition(b"\n")[2]
-    if parse_line(tail) is None:
-        stream.truncate(size - len(tail))
-    else:
-        _write(stream.fileno(), b"\n")
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -171,9 +171,8 @@ class Record:
         values = {"key": self.key, "status": self.status, **self.cell.to_dict(), "options": self.options}
         values |= {"chosen": [name for name, _ in self.cell.options]}
         values |= {"environment": self.environment, "commit": self.commit}
-        outcome = {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
-        for derived in ("default_options", "stopped"):
-            outcome.pop(derived, None)
+        derived = ("default_options", "stopped")
+        outcome = {name: value for name, value in vars(self.outcome).items() if name not in derived}
         ready = {name: json_ready(value, DIGITS.get(name, OTHER_DIGITS)) for name, value in outcome.items()}
         return {**json_ready(values), **ready}
 

@@ -98,13 +98,12 @@ class Standing:
 
     def __init__(self, search: Search, records: Records) -> None:
         self.search, self.records = search, records
-        self._numbers = range(len(search.trials))
 
     @cached_property
     def short(self) -> dict[int, Record]:
         """Trial → its record of the first rung, failures included."""
-        found = ((number, self.records.get(self.search.short(number))) for number in self._numbers)
-        return {number: record for number, record in found if record is not None}
+        found = map(self.records.get, map(self.search.short, range(len(self.search.trials))))
+        return {number: record for number, record in enumerate(found) if record is not None}
 
     @cached_property
     def promoted(self) -> list[int]:
@@ -155,7 +154,7 @@ class Standing:
     @property
     def left_out(self) -> int:
         """Number of trials without a record of the first rung."""
-        return len(self._numbers) - len(self.short)
+        return len(self.search.trials) - len(self.short)
 
     @property
     def first_seconds(self) -> float:

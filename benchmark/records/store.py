@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.records.curves import Curves, Lazy, content_id, part_of, series_of
+from fedsub.benchmark.records.curves import ID, Curves, Lazy, content_id, part_of, series_of
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.record import APART, OK, Record, Result, Series, cell_of, to_json
 from fedsub.benchmark.spec.cell import FIELDS, Cell
@@ -50,7 +50,6 @@ _HEAD = re.compile(
     rb'\{"key":"([0-9a-f]{12}-\d{1,9})","status":"(ok|failed|stopped)","cell":"([0-9a-f]{12})"'
 )
 _CURVE = re.compile(rb'"curve":"([0-9a-f]{12})"')
-_ID = re.compile(rb'\{"id":"([0-9a-f]{12})"')
 
 
 class StoreError(UserError):
@@ -82,7 +81,7 @@ class _Line:
     number: int
     """Number of the line in its file, from 1."""
     ok: bool
-    cell: bytes
+    cell: str
     """Id of the line with the record's settings."""
     record: Record | None = None
     is_spoilt: bool = False
@@ -101,9 +100,9 @@ class Store:
         self.curves = Curves(folder, graph)
         self._lines: dict[str, list[_Line]] = {}
         self._seeds: dict[str, set[int]] = {}
-        self._shared: dict[str, bytes] = {}
-        self._read: dict[str, dict[str, Any]] = {}
-        self._cells: dict[bytes, Cell] = {}
+        self._shared: dict[str, dict[str, Any]] = {}
+        """Id → the values that records share."""
+        self._cells: dict[str, Cell] = {}
         self._lost: dict[str, str] = {}
         """Id of a curve that could not be read → the reason."""
         self._file = JsonLines(self.path, self._take, self._forget)
@@ -147,8 +146,7 @@ class Store:
         """Return the valid record of `key`, if any: the latest success that has all of `metrics`, else the
         latest success, else the latest record."""
         # A success stays valid when a later run of its cell fails.
-        lines = self._lines.get(key, [])[::-1]
-        lines.sort(key=lambda line: not line.ok)
+        lines = sorted(self._lines.get(key, ()), key=lambda line: (line.ok, line.number), reverse=True)
         found = [record for line in lines if (record := self._record(key, line)) is not None]
         whole = (record for record in found if scores(record, metrics))
         return next(whole, found[0] if found else None)
@@ -164,28 +162,20 @@ class Store:
 
     def seeds(self, group: str) -> set[int]:
         """Return the seeds for which a group (`Cell.group`) has records."""
-        if not self._seeds:
-            for key in self._lines:
-                found, _, seed = key.partition("-")
-                self._seeds.setdefault(found, set()).add(int(seed))
         return self._seeds.get(group, set())
 
     def run_for(self, table: str) -> Iterator[Cell]:
         """Yield one cell of each group that was run for a table."""
-        name = to_json({"protocol": table})[1:-1].encode()
-        ids = {found.encode() for found, line in self._shared.items() if name in line}
-        first = (
-            {line.cell: (key, line) for key, lines in self._lines.items() for line in lines} if ids else {}
-        )
-        for found in sorted(ids & first.keys()):
-            record = self._record(*first[found])
-            if record is not None and record.cell.protocol == table:
+        ids = {name for name, values in self._shared.items() if values.get("protocol") == table}
+        found = ((key, line) for key, lines in self._lines.items() for line in lines if line.cell in ids)
+        last = {line.cell: (key, line) for key, line in found}
+        for name in sorted(last):
+            if (record := self._record(*last[name])) is not None:
                 yield record.cell
 
     def tables(self) -> set[str]:
         """Return the names of the tables for which a cell was run."""
-        held = (parse_line(line) or {} for line in self._shared.values() if b'"protocol":' in line)
-        return {name for each in held if isinstance(name := each.get("protocol"), str)}
+        return {name for each in self._shared.values() if isinstance(name := each.get("protocol"), str)}
 
     def check_writable(self) -> None:
         """Create the file, so that a run fails before its first cell, not after it; it does not stay empty.
@@ -210,7 +200,7 @@ class Store:
             # The curve comes first: a process killed in between leaves an unused curve, which is harmless.
             if series:
                 self.curves.add(values["curve"], series)
-            lacks = [name for name in shared if name not in self._shared or self._part(name) != shared[name]]
+            lacks = [name for name, part in shared.items() if self._shared.get(name) != part]
             write([*(to_json({"id": name, **shared[name]}) for name in lacks), to_json(values)])
         return True
 
@@ -229,21 +219,22 @@ class Store:
 
     def _take(self, content: bytes) -> bool:
         if (found := _HEAD.match(content)) is not None:
-            line = _Line(content, self._file.line, found[2] == b"ok", found[3])
-            self._lines.setdefault(found[1].decode(), []).append(line)
-            self._seeds.clear()
-        elif (found := _ID.match(content)) is not None and parse_line(content) is not None:
+            key = found[1].decode()
+            line = _Line(content, self._file.line, found[2] == b"ok", found[3].decode())
+            self._lines.setdefault(key, []).append(line)
+            group, _, seed = key.partition("-")
+            self._seeds.setdefault(group, set()).add(int(seed))
+        elif (found := ID.match(content)) is not None and (values := parse_line(content)) is not None:
             # A damaged line is written again later, so the last line of an id is valid.
             name = found[1].decode()
-            self._shared[name] = content
-            self._read.pop(name, None)
-            self._cells.pop(found[1], None)
+            self._shared[name] = {part: value for part, value in values.items() if part != "id"}
+            self._cells.pop(name, None)
         else:
             return False
         return True
 
     def _forget(self) -> None:
-        for held in (self._lines, self._seeds, self._shared, self._read, self._cells):
+        for held in (self._lines, self._seeds, self._shared, self._cells):
             held.clear()
 
     def _record(self, key: str, line: _Line) -> Record | None:
@@ -257,12 +248,12 @@ class Store:
 
     def _made(self, key: str, line: _Line) -> Record:
         values = parse_line(line.content) or {}
-        parts = [self._part(values.pop(name)) for name in SHARED if name in values]
+        parts = [self._shared[values.pop(name)] for name in SHARED if name in values]
         values = {name: each for part in parts for name, each in part.items()} | values
-        for name, keys in self._part(values.pop("names")).items() if "names" in values else ():
+        for name, keys in self._shared[values.pop("names")].items() if "names" in values else ():
             values[name] = dict(zip(keys, values[name], strict=True))
         if "defaults" in values:
-            defaults = self._part(values.pop("defaults"))["defaults"]
+            defaults = self._shared[values.pop("defaults")]["defaults"]
             values["options"] = defaults | values.get("options", {})
         if line.cell not in self._cells:
             self._cells[line.cell] = cell_of({**values, "seed": 0})
@@ -273,12 +264,6 @@ class Store:
         series = Lazy(partial(self._series, name))
         apart = {part: Lazy(partial(part_of, series, part)) for part in APART}
         return Record.of(cell, values, **apart)
-
-    def _part(self, name: str) -> dict[str, Any]:
-        if name not in self._read:
-            self._read[name] = parse_line(self._shared[name]) or {}
-            self._read[name].pop("id", None)
-        return self._read[name]
 
     def _series(self, name: str) -> Series:
         # A record without its curve is still valid.
@@ -331,11 +316,9 @@ def keep_elsewhere(folder: Path, record: Record) -> Path:
     """
     content = record.to_json().encode() + b"\n"
     name = f"unsaved-{Path(record.cell.protocol).stem}-{secrets.token_hex(4)}.jsonl"
-    for place in (folder, Path(tempfile.gettempdir())):
-        try:
-            write_atomically(place / name, content)
-        except OSError as error:
-            refused = error
-        else:
-            return place / name
-    raise refused
+    try:
+        write_atomically(folder / name, content)
+    except OSError:
+        folder = Path(tempfile.gettempdir())
+        write_atomically(folder / name, content)
+    return folder / name

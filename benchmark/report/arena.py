@@ -16,7 +16,7 @@ from fedsub.benchmark.analysis.ranking import LEAST_COVERAGE, LEVEL
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
 from fedsub.benchmark.report.leaderboard import PRIVACY
-from fedsub.benchmark.report.wording import block_title, graph_title, sentence_list, title_of
+from fedsub.benchmark.report.wording import block_title, graph_title, sentence_list, span, title_of
 from fedsub.benchmark.report.writing import write_page, write_template
 from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block, Cell
@@ -84,8 +84,8 @@ def write_arena(
     found["gains"] = gains(printed, arena.rows)
     planned = {cell.method for cell in whole}
     found["not_planned"] = [title_of(name) for name in registry.names() if name not in planned]
-    write_page(results / ARENA_JSON, (json.dumps(found, indent=1) + "\n").encode())
-    return [write_arena_page(results, found), results / ARENA_JSON]
+    data = write_page(results / ARENA_JSON, (json.dumps(found, indent=1) + "\n").encode())
+    return [write_arena_page(results, found), data]
 
 
 def _others(
@@ -119,7 +119,7 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
     blocks = by_block(found)
     graphs = {entry["dataset"] for entry in found["entries"]}
     return write_template(
-        results / "arena.md",
+        results,
         "arena.md",
         arena=found,
         tables=(ranked, [row for row in found["ranking"] if row["privacy"]]),
@@ -145,12 +145,11 @@ def _limit(caps: Collection[float | None]) -> str:
     """Return the limit on the searches in words."""
     if None in caps:
         return "an unrecorded cap"
-    known = sorted(each or math.inf for each in caps if each is not None)
-    if known[0] == math.inf:
+    known = [each or math.inf for each in caps if each is not None]
+    if min(known) == math.inf:
         return "no cap on time"
-    most = "no cap" if known[-1] == math.inf else f"{known[-1]:g}"
-    span = " to ".join(dict.fromkeys((f"{known[0]:g}", most)))
-    return f"{span} times the core-seconds of FedAvg's default run on the block"
+    limits = span(known, "g").replace("inf", "no cap")
+    return f"{limits} times the core-seconds of FedAvg's default run on the block"
 
 
 def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:

@@ -19,7 +19,7 @@ from fedsub.benchmark.analysis.means import LEVEL, Table, make_table
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.analysis.scores import make_rows
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.report.wording import markdown_table, title_of
+from fedsub.benchmark.report.wording import markdown_table, span, title_of
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import bare, load_protocol, names
@@ -27,7 +27,6 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import explained, write_atomically
 
-ENDINGS = (".tex", ".md", ".csv", ".parquet")
 READ = (".tex", ".md")
 """Endings of formats for readers, in which methods have their papers' names."""
 DRAWN = (".pdf", ".svg", ".png")
@@ -40,9 +39,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def note(table: Table) -> str:
     """Number of seeds, and the rule for bold figures."""
-    runs = table.figures["runs"]
-    least, most = int(runs.min()), int(runs.max())
-    seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
+    runs = [*table.figures["runs"]]
+    seeds = f"{span(runs)} seed{'s' * ({*runs} != {1})}"
     several = table.across and any(map(competes, table.levels[1:]))
     further = " (also in rows that differ only in settings of a method)" if several else ""
     said = [f"Mean and standard deviation over {seeds}."]
@@ -112,8 +110,8 @@ def export(
         if titles or against or (rows, columns, values) != ("method", "dataset", MAIN):
             raise UserError(f"only tables have titles, rows, columns and rivals: leave them out for {path}")
         return _draw(results, path)
-    if path.suffix not in ENDINGS:
-        known = ", ".join((*ENDINGS, *DRAWN))
+    if path.suffix not in _WRITERS:
+        known = ", ".join((*_WRITERS, *DRAWN))
         raise UserError(f"cannot export to {path}: the file's name must end in {known}")
     table = _titled(make_table(results, rows, columns, values, against), titles, path.suffix in READ)
     with explained("write", path):

@@ -3,7 +3,7 @@ terminal shows too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,8 +36,6 @@ PRIVACY = "†"
 """Mark of a method that breaks privacy."""
 CHOSEN = "‡"
 """Mark of a method with settings chosen on the table itself."""
-NONE_PUBLISHED = "No published figure answers these cells."
-NONE_JUDGED = "None of the published figures is judged: reproduction.json says why."
 
 
 def remarks(leaderboard: Leaderboard) -> list[str]:
@@ -53,24 +51,26 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
     return said
 
 
-def row_name(row: Row, several_backbones: bool, edited: Collection[str] = (), whole: bool = True) -> str:
-    """Return a row's name with its marks and deviating settings; of `edited` methods also the digest of the
-    files. Without `whole`, leave out what holds for one block only: whether settings were chosen, and how
-    many runs did nothing beyond FedAvg."""
-    files = f"files {row.cell.files[:8]}" if row.cell.files and row.method in edited else ""
-    marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
-    network = network_title(row.backbone) if several_backbones else ""
-    idle = f"did nothing beyond FedAvg in {row.same_as_fedavg} of {len(row.records)} runs"
-    parts = (network, row.deviations, files, idle * bool(whole and row.same_as_fedavg))
-    return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
-
-
-def edited_methods(rows: Iterable[Row]) -> set[str]:
-    """Return the methods whose rows only the digest of a user's files tells apart, on some block."""
+def row_names(rows: Sequence[Row], whole: bool = True) -> list[str]:
+    """Return the rows' names with marks and deviating settings; with the backbone if there are several, and
+    with the digest of a user's files for a method whose rows nothing else tells apart on some block. Without
+    `whole`, leave out what holds for one block only: whether settings were chosen, and how many runs did
+    nothing beyond FedAvg."""
+    several = len({row.backbone for row in rows}) > 1
     states: dict[tuple[str, Block, str, str], set[str]] = {}
     for row in rows:
         states.setdefault((row.method, row.block, row.backbone, row.deviations), set()).add(row.cell.files)
-    return {method for (method, *_), found in states.items() if len(found) > 1}
+    edited = {method for (method, *_), found in states.items() if len(found) > 1}
+    return [_row_name(row, several, row.method in edited, whole) for row in rows]
+
+
+def _row_name(row: Row, with_backbone: bool, with_files: bool = False, whole: bool = True) -> str:
+    files = f"files {row.cell.files[:8]}" if row.cell.files and with_files else ""
+    marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
+    network = network_title(row.backbone) if with_backbone else ""
+    idle = f"did nothing beyond FedAvg in {row.same_as_fedavg} of {len(row.records)} runs"
+    parts = (network, row.deviations, files, idle * bool(whole and row.same_as_fedavg))
+    return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
 
 
 def _without_links(text: str) -> str:
@@ -122,7 +122,7 @@ def _epsilon(row: Row) -> str | None:
     if not (row.cell.schedule.privacy_noise and found):
         return None
     delta = row.cell.schedule.privacy_delta
-    return f"{row_name(row, True)} on {block_title(row.block)}: ε = {max(found):.2f} for δ = {delta:g}."
+    return f"{_row_name(row, True)} on {block_title(row.block)}: ε = {max(found):.2f} for δ = {delta:g}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
@@ -136,8 +136,9 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         if (verdict := level_of(row, metric, score.published)).difference is not None
     ]
     if not judged:
-        printed = any(score.published is not None for row in rows for score in row.scores.values())
-        return NONE_JUDGED if printed else NONE_PUBLISHED
+        if any(score.published is not None for row in rows for score in row.scores.values()):
+            return "None of the published figures is judged: reproduction.json says why."
+        return "No published figure answers these cells."
     words = [word for *_, word in judged]
     agreeing = [row for row, _, word in judged if word == MATCHES]
     counts = {
@@ -182,9 +183,8 @@ def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str
     """Write the page of a protocol into the results folder; returns its path. `theirs`: key of our cell →
     runs of the authors' code."""
     name = f"{leaderboard.protocol.name}.md"
-    path = folder / "leaderboards" / name
-    write_page(path, markdown(leaderboard, theirs, (folder / "notes" / name).is_file()).encode())
-    return path
+    page = markdown(leaderboard, theirs, (folder / "notes" / name).is_file())
+    return write_page(folder / "leaderboards" / name, page.encode())
 
 
 def markdown(
@@ -195,9 +195,8 @@ def markdown(
     """Return the text of the page; the same input gives the same bytes."""
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
-    parts = [f"# {protocol.title}", " ".join(protocol.description.split())]
-    count = f"{protocol.seeds} seed{'s' * (protocol.seeds > 1)}, or as many as brackets say"
-    parts.append(LEGEND.format(seeds=count))
+    seeds = f"{protocol.seeds} seed{'s' * (protocol.seeds > 1)}, or as many as brackets say"
+    parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND.format(seeds=seeds)]
     for metric, listed in _shown(protocol, rows).items():
         for title, shown in _tables(listed, metric):
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
@@ -232,12 +231,11 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
 def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]:
     """Yield title and rows of one table per partition scheme, whatever its options. With up to `FEW` methods
     all schemes share one table."""
-    shown = [row for row in rows if metric in row.scores]
     by_scheme: dict[str, list[Row]] = {}
-    for row in shown:
+    for row in rows:
         by_scheme.setdefault(row.block[1].partition("[")[0], []).append(row)
-    if len({row.method for row in shown}) <= FEW:
-        by_scheme = {"": shown}
+    if len({row.method for row in rows}) <= FEW:
+        by_scheme = {"": [*rows]}
     for base, own in by_scheme.items():
         schemes = {row.block[1] for row in own}
         name = scheme_title(*schemes) if len(schemes) == 1 else SCHEMES.get(base, "by partition")
@@ -245,23 +243,18 @@ def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]
 
 
 def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
-    several = len({row.backbone for row in rows}) > 1
-    several_schemes = len({row.block[1] for row in rows}) > 1
-    titled = block_title if several_schemes else _short_title
-    cells: dict[str, dict[str, str]] = {}
-    blocks, edited = blocks_of(rows), edited_methods(rows)
-    for block, listed in blocks:
-        best = best_of(listed, metric)
-        for row in listed:
-            text = _cell(protocol, row, metric, theirs, "**" * any(row is each for each in best))
-            cells.setdefault(row_name(row, several, edited, whole=False), {})[titled(block)] = text
-    places = [titled(block) for block, _ in blocks]
-    lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]
-    return markdown_table(["method", *places], lines)
-
-
-def _short_title(block: Block) -> str:
-    return f"{graph_title(block[0])}, {block[2]}"
+    several = len({row.block[1] for row in rows}) > 1
+    places = {
+        row.block: block_title(row.block) if several else f"{graph_title(row.block[0])}, {row.block[2]}"
+        for row in rows
+    }
+    best = [row for _, listed in blocks_of(rows) for row in best_of(listed, metric)]
+    cells: dict[str, dict[Block, str]] = {}
+    for row, name in zip(rows, row_names(rows, whole=False), strict=True):
+        bold = "**" * any(row is each for each in best)
+        cells.setdefault(name, {})[row.block] = _cell(protocol, row, metric, theirs, bold)
+    lines = [[name, *(found.get(block, "–") for block in places)] for name, found in cells.items()]
+    return markdown_table(["method", *places.values()], lines)
 
 
 def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:

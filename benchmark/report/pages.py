@@ -67,6 +67,6 @@ def boards_of(stored: Records, tables: Iterable[str]) -> list[Leaderboard]:
     boards = []
     for protocol in map(load_protocol, tables):
         held = tuple(filter(stored.holds, protocol.grid["dataset"]))
-        cells = grid_cells(protocol, Request(dataset=held)) if held else ()
+        cells = grid_cells(protocol, held) if held else ()
         boards.append(Leaderboard(protocol, stored.of_table(protocol.name, cells)))
     return boards

@@ -41,7 +41,7 @@ def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | No
     """Write `README.md`: the findings on one screen, without those that records do not support."""
     timed = (results / "performance.md").exists()
     shown = {"timed": timed, "every": EVERY_METHOD, "discovery_rate": agreement.FALSE_DISCOVERIES}
-    return write_template(results / "README.md", "README.md", found=found, arena=arena, **shown)
+    return write_template(results, "README.md", found=found, arena=arena, **shown)
 
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
@@ -55,10 +55,9 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     for points, share, *words in by_tolerance(entries):
         rule = " (the rule)" if (points, share) == (agreement.POINTS, agreement.SHARE) else ""
         tolerances.append([f"{points:g} points, {share:.0%}{rule}", *map(str, words)])
-    data, page = results / "reproduction.json", results / "reproduction.md"
-    write_list(data, (entry.to_dict() for entry in entries))
-    write_template(
-        page,
+    data = write_list(results / "reproduction.json", (entry.to_dict() for entry in entries))
+    page = write_template(
+        results,
         "reproduction.md",
         rule=agreement,
         level=LEVEL,
@@ -80,13 +79,10 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
 
 
 def _numbers(found: Count) -> list[str]:
-    def level(word: str) -> str:
-        chosen = found.chosen[word]
-        return f"{found.levels[word]} ({chosen} {CHOSEN})" if chosen else str(found.levels[word])
-
-    before = map(str, (found.printed, found.measurable, found.measured))
-    gains = (str(found.gains[word]) for word in GAINS)
-    return [*before, *map(level, VERDICTS), str(found.gains_judged), *gains]
+    chosen = {word: f" ({number} {CHOSEN})" for word, number in found.chosen.items()}
+    levels = [f"{found.levels[word]}{chosen.get(word, '')}" for word in VERDICTS]
+    gains = [found.gains_judged, *(found.gains[word] for word in GAINS)]
+    return [*map(str, (found.printed, found.measurable, found.measured)), *levels, *map(str, gains)]
 
 
 def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
@@ -133,16 +129,15 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
 
 def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
     """Write `claims.json` and `claims.md`: the rule, the counts, and the claims of each paper."""
-    data, page = results / "claims.json", results / "claims.md"
     words = Counter(finding.word for finding in findings)
     papers = []
     for paper, group in groupby(findings, key=lambda finding: finding.claim.paper):
         listed = [*enumerate(group, start=1)]
         notes = [(number, found.claim.cannot or found.claim.note) for number, found in listed]
         papers.append((paper, [_line(*each) for each in listed], [each for each in notes if each[1]]))
-    write_list(data, (finding.to_dict() for finding in findings))
-    write_template(
-        page,
+    data = write_list(results / "claims.json", (finding.to_dict() for finding in findings))
+    page = write_template(
+        results,
         "claims.md",
         level=LEVEL,
         discovery_rate=agreement.FALSE_DISCOVERIES,
@@ -213,7 +208,7 @@ def write_authors_page(
         if own:
             codes.append((code, own, waiting, [_compared(each) for each in overall]))
     shown = {"level": LEVEL, "looks": DRAWS, "tolerance": TOLERANCE, "codes": codes}
-    return write_template(results / "authors.md", "authors.md", **shown)
+    return write_template(results, "authors.md", **shown)
 
 
 def _compared(comparison: WithAuthors) -> list[str]:

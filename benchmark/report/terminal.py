@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from types import MappingProxyType
 
 from rich import box
 from rich.console import Console
@@ -17,7 +16,7 @@ from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, blocks_of, metrics_of
-from fedsub.benchmark.report.leaderboard import edited_methods, footnotes, row_name, verdicts_in_words
+from fedsub.benchmark.report.leaderboard import footnotes, row_names, verdicts_in_words
 from fedsub.benchmark.report.wording import block_title, heading_of, title_of
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
@@ -31,7 +30,7 @@ UNBOUNDED = 10_000
 
 
 def print_leaderboard(
-    leaderboard: Leaderboard, console: Console, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
+    leaderboard: Leaderboard, console: Console, theirs: Mapping[str, Sequence[Run]]
 ) -> None:
     """Print the page's tables with as many columns as the terminal has room for; nothing without a result.
     `theirs`: key of our cell → runs of the authors' code."""
@@ -62,9 +61,7 @@ def print_leaderboard(
 
 def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the heading and cells of a block's table as text."""
-    several = len({row.backbone for row in rows}) > 1
-    edited = edited_methods(rows)
-    columns = [["method", *(row_name(row, several, edited) for row in rows)]]
+    columns = [["method", *row_names(rows)]]
     compared = {metric for row in rows for metric, score in row.scores.items() if score.published is not None}
     for metric in metrics_of(protocol, rows):
         found = [_cells(protocol, row, rows, metric) for row in rows]
@@ -126,9 +123,7 @@ def _dispensable(head: Sequence[str]) -> list[int]:
     The method and its main score stay."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
-    named = [
-        place for name in order for place in range(len(head)) if f"{head[place]}, ".startswith(f"{name}, ")
-    ]
+    named = [place for name in order for place, each in enumerate(head) if each.partition(", ")[0] == name]
     return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
 
 

@@ -15,21 +15,21 @@ from fedsub.benchmark.report.wording import escape, markdown_table, sentence_lis
 from fedsub.datasets.files import explained, write_atomically
 
 
-def write_page(path: Path, content: bytes) -> None:
-    """Write a page atomically, unless the file has this content already.
+def write_page(path: Path, content: bytes) -> Path:
+    """Write a page atomically, unless the file has this content already; returns its path.
 
     Raises StoreError if it cannot be written.
     """
     with explained("write", path, "free space there or choose another folder with --results", StoreError):
         if not (path.is_file() and path.read_bytes() == content):
             write_atomically(path, content)
-
-
-def write_template(path: Path, template: str, /, **values: Any) -> Path:
-    """Write a Markdown page from a template in `report/templates`; returns its path. Raises as
-    `write_page`."""
-    write_page(path, _environment().get_template(template).render(values).encode())
     return path
+
+
+def write_template(folder: Path, name: str, /, **values: Any) -> Path:
+    """Write a Markdown page into the folder from the template of its name in `report/templates`; returns its
+    path. Raises as `write_page`."""
+    return write_page(folder / name, _environment().get_template(name).render(values).encode())
 
 
 def templates(folder: str, **settings: Any) -> Environment:
@@ -52,11 +52,11 @@ def _environment() -> Environment:
     return environment
 
 
-def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
-    """Write a list as JSON, one item per line, without empty values, numbers with four decimals. Raises as
-    `write_page`."""
+def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> Path:
+    """Write a list as JSON, one item per line, without empty values, numbers with four decimals; returns its
+    path. Raises as `write_page`."""
     lines = (json.dumps(_filled(item), ensure_ascii=False, separators=(",", ":")) for item in items)
-    write_page(path, "[\n{}\n]\n".format(",\n".join(lines)).encode())
+    return write_page(path, "[\n{}\n]\n".format(",\n".join(lines)).encode())
 
 
 def _filled(value: Any) -> Any:

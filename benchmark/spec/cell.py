@@ -123,7 +123,7 @@ class Cell:
         Defaults and OUTSIDE_KEY are left out. Cells of one group are repetitions of each other.
         """
         own = {
-            name: item.of(self) for name, item, value_of, default in _IN_GROUP if value_of(self) != default
+            name: item.of(self) for name, item in _KEYED.items() if item.value_of(self) != item.field.default
         }
         if self.data_seed < 0:
             own.pop("data_seed", None)
@@ -230,8 +230,4 @@ FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → field, of the cell itself and of its `PARTS`."""
 _TABLE = Table({name: item.stored for name, item in FIELDS.items()})
 _REQUIRED = {name for name, item in FIELDS.items() if item.default is MISSING}
-_IN_GROUP = [
-    (name, item, item.value_of, item.field.default)
-    for name, item in FIELDS.items()
-    if name not in (*OUTSIDE_KEY, "seed")
-]
+_KEYED = {name: item for name, item in FIELDS.items() if name not in (*OUTSIDE_KEY, "seed")}

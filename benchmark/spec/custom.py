@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fedsub.benchmark.spec import catalog, sources
@@ -26,15 +25,13 @@ from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import UserObjects, user_object
 
-NOUNS = MappingProxyType(
-    {
-        "dataset": "dataset",
-        "method": "method",
-        "partition": "partition scheme",
-        "split": "split",
-        "backbone": "backbone",
-    }
-)
+NOUNS: Mapping[str, str] = {
+    "dataset": "dataset",
+    "method": "method",
+    "partition": "partition scheme",
+    "split": "split",
+    "backbone": "backbone",
+}
 """Part of a cell → noun of its kind in the registries."""
 FILE = "file"
 """Name of the partition scheme, and of the split, that reads a file."""

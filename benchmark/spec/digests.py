@@ -220,11 +220,10 @@ def code_in(text: str) -> bytes:
 def _code(tree: ast.Module) -> bytes:
     """Return the syntax tree without docstrings, including those of fields."""
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             node.body = [
                 each
-                for each in body
+                for each in node.body
                 if not (isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str))
             ]
     return ast.dump(tree).encode()

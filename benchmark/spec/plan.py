@@ -52,8 +52,6 @@ class Skip:
 
     what: str
     reason: str
-    is_fault: bool = False
-    """Whether the request itself is at fault, so that the run does not start."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +62,17 @@ class Plan:
     skipped: tuple[Skip, ...]
 
 
-def load_protocols(tables: Iterable[str]) -> list[Protocol]:
-    """Load the protocols of these names or files, each once. Raises UserError as `load_protocol`, and for two
+def protocols_for(request: Request) -> list[Protocol]:
+    """Return the protocols that a request names, each once. Raises UserError as `load_protocol`, and for two
     different ones of one name, whose records and pages would mix."""
+    tables: Sequence[str] = request.table or (DEFAULT if request.dataset or request.method else QUICK,)
+    if request.all:
+        tables = [name for name in names() if name not in (DEFAULT, QUICK)]
     found: dict[str, Protocol] = {}
-    for table in tables:
-        protocol = load_protocol(table)
+    for protocol in map(load_protocol, tables):
         if found.setdefault(protocol.name, protocol) != protocol:
             raise UserError(f"two tables are called {protocol.name}: rename the file of one")
     return [*found.values()]
-
-
-def protocols_for(request: Request) -> list[Protocol]:
-    """Return the protocols that a request names. Raises UserError for unknown or faulty ones."""
-    if request.all:
-        return load_protocols(name for name in names() if name not in (DEFAULT, QUICK))
-    if request.table:
-        return load_protocols(request.table)
-    return [load_protocol(DEFAULT if request.dataset or request.method else QUICK)]
 
 
 def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = None) -> Plan:
@@ -105,13 +96,13 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
         _check_overrides(protocol, request)
     for protocol, replaced in product(protocols, grid):
         unasked = 0
-        if code := [name for name in protocol.metric_files if not may_run(name)]:
-            skipped[Skip(code[0], f"its code {NOT_RUN}")] = None
+        if code := _not_run(*protocol.metric_files):
+            skipped[code] = None
             continue
         for item in _expand(protocol, request, replaced):
+            if isinstance(item, UserError):
+                raise item
             if isinstance(item, Skip):
-                if item.is_fault:
-                    raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
             elif seeds := request.seeds or range(protocol.seeds_for(**item.point)):
                 rows.append(identify(item))
@@ -173,10 +164,8 @@ def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
         found.setdefault(name, {})[repr(value)] = value
     for task in found.get("task", {}).values():
         catalog.checked("task", task)
-    return [
-        dict(zip(found, values, strict=True))
-        for values in product(*(each.values() for each in found.values()))
-    ]
+    choices = [each.values() for each in found.values()]
+    return [dict(zip(found, chosen, strict=True)) for chosen in product(*choices)]
 
 
 def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
@@ -195,14 +184,12 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
             yield cell
 
 
-def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
-    """Return one cell, with seed 0, for every runnable point of a table's grid, restricted to what is
-    `asked`. Raises UserError for an unknown name."""
-    if asked is not None:
-        _check_names(asked)
-    identify = _Identified()
-    items = _expand(protocol, asked or Request(), {})
-    return [identify(item) for item in items if isinstance(item, Cell)]
+def grid_cells(protocol: Protocol, datasets: tuple[str, ...] = ()) -> list[Cell]:
+    """Return one cell, with seed 0, for every runnable point of a table's grid, or only those of some
+    `datasets`. Raises UserError for an unknown one."""
+    request, identify = Request(dataset=datasets), _Identified()
+    _check_names(request)
+    return [identify(item) for item in _expand(protocol, request, {}) if isinstance(item, Cell)]
 
 
 class _Identified:
@@ -298,14 +285,17 @@ def _version(part: str, name: str) -> int:
     return (catalog.describe(name) if part == "method" else catalog.part(part, name)).version
 
 
-def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
+def _expand(
+    protocol: Protocol, request: Request, replaced: Mapping[str, Any]
+) -> Iterator[Cell | Skip | UserError]:
+    """Yield the cells of a table, what is skipped, and errors, which stop a run but no page of the table."""
     for dataset in _spelt("dataset", request.dataset, protocol.grid["dataset"]):
         for variant in _variants(protocol, dataset, request.method):
             if variant.name.endswith(PLUGIN) or variant.name in catalog.methods():
                 yield from _cells(protocol, dataset, variant, request, replaced)
             else:
-                reason = unknown("method", variant.name, catalog.methods(), f" in table {protocol.name}")
-                yield Skip(variant.name, str(reason), is_fault=True)
+                error = unknown("method", variant.name, catalog.methods(), f" in table {protocol.name}")
+                yield UserError(f"{variant.name}: {error}")
 
 
 def _spelt(part: str, asked: Sequence[str], listed: Sequence[str]) -> Sequence[str]:
@@ -334,6 +324,7 @@ def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[Sp
 def _cells(
     protocol: Protocol, dataset: str, variant: Spec, request: Request, replaced: Mapping[str, Any]
 ) -> Iterator[Cell | Skip]:
+    """Yield the cells of a method, and what is skipped. Raises UserError for an option without effect."""
     in_grid, given = variant.text in protocol.grid_for(dataset=dataset)["method"], variant.options
     if code := _not_run(dataset, variant.name):
         yield code
@@ -367,11 +358,9 @@ def _cells(
             if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "it has its own network and runs once")
                 continue
-            asked = () if in_grid else given
-            if vain := [name for name in asked if name in options and name in idle]:
+            if not in_grid and (vain := [name for name in given if name in options and name in idle]):
                 why = f"{vain[0]} has no effect here: it needs {idle[vain[0]]}; leave it out"
-                yield Skip(variant.text, why, is_fault=True)
-                continue
+                raise UserError(f"{variant.text}: {why}")
             label = variant.text if in_grid else _label(protocol, variant, options, point)
             further = catalog.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
             named = {"protocol": protocol.name, "label": label, "method": variant.name, "options": options}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedsub.benchmark.spec import catalog
-from fedsub.benchmark.spec.cell import FIELDS
+from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
 from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import parse_value
@@ -14,20 +14,8 @@ AXES = ("dataset", "partition", "clients", "method", "backbone")
 """What the grid of a table varies."""
 _BESIDE = (*AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
 """Arguments of `run` and the command line that are no settings."""
-_NO_SETTINGS = (
-    *AXES,
-    "protocol",
-    "options",
-    "seed",
-    "label",
-    "files",
-    "paths",
-    "versions",
-    "further_metrics",
-)
+_NO_SETTINGS = (*AXES, *OUTSIDE_KEY, "options", "seed", "files", "versions")
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
-
-
 _TYPES = {name: FIELDS[name].stored for name in SETTINGS}
 USUAL = {
     **dict.fromkeys(("lr", "eta"), "learning_rate"),

@@ -30,10 +30,10 @@ def edited(folder: Path = FOLDER) -> dict[str, bytes]:
     return found
 
 
-def imports(folder: Path = FOLDER) -> dict[str, set[str]]:
+def imports() -> dict[str, set[str]]:
     """Name of a method's file or folder → names of those in `methods` that it imports."""
     found: dict[str, set[str]] = {}
-    for name, text in _texts(folder).items():
+    for name, text in _texts(FOLDER).items():
         found.setdefault(module_of(name), set()).update(_IMPORT.findall(text))
     return found
 

@@ -67,11 +67,8 @@ class WrittenClients:
         """(2, edges), the edges within clients."""
         self.edges_between = np.stack([read["between_source"], read["between_target"]])
         """(2, edges), the edges between clients."""
-        self._masks = {role: torch.from_numpy(read[role]) for role in ROLES}
-
-    def mask(self, role: str, rows: slice = slice(None)) -> torch.Tensor:
-        """Return the mask of the nodes with the role train, validation or test, (nodes of `rows`,)."""
-        return self._masks[role][rows]
+        self.masks = {role: torch.from_numpy(read[role]) for role in ROLES}
+        """Role (train, validation or test) → mask of its nodes, (n,)."""
 
     def edges_of(self, client: int) -> np.ndarray:
         """Return the edges of one client, (2, edges), numbered from its first node."""
@@ -84,5 +81,5 @@ class WrittenClients:
         """The counts that `write_clients` returns, computed from the file."""
         edges = sum(self.edges_of(number).shape[1] for number in range(len(self.rows)))
         features = int(torch.count_nonzero(self.features))
-        roles = {role: int(self.mask(role).sum()) for role in ROLES}
+        roles = {role: int(mask.sum()) for role, mask in self.masks.items()}
         return {"nodes": len(self.labels), "edges": edges, "features": features, **roles}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedsub.benchmark.cli import values
 from fedsub.benchmark.cli.commands import FAILED, OK, guarded, say
 from fedsub.benchmark.cli.parser import CHOICE, FOLDERS, SETTING, Parser, request_of
+from fedsub.benchmark.machine import ROOT
 from fedsub.benchmark.spec.request import Request
 
 
@@ -21,11 +23,15 @@ def make_parser() -> Parser:
     peers.add_argument("--pairs", metavar="N", help=pairs, type=values.positive, default=5)
     authors = commands.add_parser("authors", help="run authors' public code on our clients (docs/authors.md)")
     authors.add_argument("codes", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct", nargs="+")
-    authors.add_options(SETTING)
     peers.add_options(("dataset", "method", "clients"))
-    authors.add_options(CHOICE)
-    for study, variable in ((peers, "FEDSUB_PEER_PYTHON"), (authors, "FEDSUB_AUTHORS_PYTHON")):
-        study.add_argument("--python", metavar="FILE", help=f"its Python interpreter ({variable})", type=Path)
+    authors.add_options((*SETTING, *CHOICE))
+    for study, variable, folder in (
+        (peers, "FEDSUB_PEER_PYTHON", ".venv-peers"),
+        (authors, "FEDSUB_AUTHORS_PYTHON", ".venv-authors"),
+    ):
+        python = Path(os.environ.get(variable) or ROOT / folder / "bin" / "python")
+        text = f"its Python interpreter ({variable})"
+        study.add_argument("--python", metavar="FILE", help=text, type=Path, default=python)
         study.add_options((*FOLDERS, "rerun", "dry-run"))
     return parser
 
@@ -40,16 +46,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _peers(request: Request, options: argparse.Namespace) -> int:
-    from fedsub.benchmark.studies.peers.compare import peer_python, plan, timings, write_page
+    from fedsub.benchmark.studies.peers.compare import check_peer, plan, timings, write_page
 
     cells = plan(request.dataset, request.method, request.clients)
     if options.dry_run:
         print(*(cell.key for cell in cells), sep="\n")
         return OK
-    python = peer_python(options.python)
+    check_peer(options.python)
     failed = False
     try:
-        for record in timings(request.results, cells, python, options.pairs, request.rerun):
+        for record in timings(request.results, cells, options.python, options.pairs, request.rerun):
             failed |= "error" in record
             say(f"  {record.get('error', 'done')}")
     finally:

@@ -29,11 +29,11 @@ def available_memory(share: float) -> int:
 
 
 class WorkerError(Exception):
-    """A worker failed; holds its name, and the reason in one line."""
+    """A worker failed; the text is the reason in one line."""
 
     def __init__(self, worker: str, reason: str) -> None:
-        super().__init__(worker, reason)
-        self.worker, self.reason = worker, reason
+        super().__init__(reason)
+        self.worker = worker
 
 
 class Worker:
@@ -49,20 +49,20 @@ class Worker:
         # Only `fedsub` is found here: beside it, the peer would import packages of our environment.
         os.symlink(IMPORTED_FROM / "fedsub", os.path.join(self.folder.name, "fedsub"))
         paths = filter(None, (self.folder.name, os.environ.get("PYTHONPATH")))
-        variables = {
-            **thread_variables(1),
-            "CUDA_VISIBLE_DEVICES": "",
-            "DGLBACKEND": "pytorch",
-            "PYTHONPATH": os.pathsep.join(paths),
-            "TMPDIR": self.folder.name,
-        }
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
             [str(python), "-m", module, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
-            env={**os.environ, **variables},
+            env={
+                **os.environ,
+                **thread_variables(1),
+                "CUDA_VISIBLE_DEVICES": "",
+                "DGLBACKEND": "pytorch",
+                "PYTHONPATH": os.pathsep.join(paths),
+                "TMPDIR": self.folder.name,
+            },
         )
         # With this copy open, the end of the process would go unnoticed.
         theirs.close()

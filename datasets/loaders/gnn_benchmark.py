@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import scipy.sparse as sp
-
-from fedsub.datasets.loaders.npz import NpzReader, open_npz
-from fedsub.datasets.loaders.raw import RawGraph, checked, csr, edges_of
+from fedsub.datasets.loaders.npz import open_npz
+from fedsub.datasets.loaders.raw import RawGraph, checked, edges_of
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -23,11 +21,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
     """
     (path,) = files.values()
     with open_npz(path) as content:
-        features = content["attr_matrix"] if "attr_matrix" in content else _matrix(content, "attr")
-        return checked(RawGraph(*edges_of(_matrix(content, "adj")), features, content["labels"]), path)
-
-
-def _matrix(content: NpzReader, name: str) -> sp.csr_matrix:
-    fields = ("data", "indices", "indptr", "shape")
-    *parts, shape = (content.first(f"{name}_{field}", f"{name}_matrix.{field}") for field in fields)
-    return csr(parts, shape, content.path)
+        dense = "attr_matrix" in content
+        features = content["attr_matrix"] if dense else content.matrix("attr_", "attr_matrix.")
+        adjacency = content.matrix("adj_", "adj_matrix.")
+        return checked(RawGraph(*edges_of(adjacency), features, content["labels"]), path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsub.datasets.loaders.npz import open_npz
-from fedsub.datasets.loaders.raw import RawGraph, checked, csr, edges_of, open_zip, single, sole_member
+from fedsub.datasets.loaders.raw import RawGraph, checked, edges_of, open_zip, single, sole_member
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -26,7 +26,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
             for member in ("adj_full.npz", "feats.npy", "class_map.json")
         )
         with open_npz(path, stored) as parts:
-            adjacency = csr([parts[part] for part in ("data", "indices", "indptr")], parts["shape"], path)
+            adjacency = parts.matrix("")
         features = single(np.load(rows, allow_pickle=False))
         named = json.load(classes)
         labels = np.array([int(named[str(node)]) for node in range(len(named))], dtype=np.int64)

@@ -8,9 +8,10 @@ label is mature content. A node that is twice in `target.csv` counts once. No ed
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +19,6 @@ import scipy.sparse as sp
 from fedsub.datasets.graph import ones_at
 from fedsub.datasets.loaders.raw import DAMAGE, RawGraph, checked, malformed
 
-Read = TypeVar("Read")
 WIDTH = 3170
 """Number of features, which all languages number alike; the highest is 3,169."""
 
@@ -45,10 +45,18 @@ def _language(language: str, files: Mapping[str, Path]) -> tuple[np.ndarray, sp.
         files[f"{language}/musae_{language}_{ending}"]
         for ending in ("target.csv", "edges.csv", "features.json")
     )
-    ids, mature = _read(target, _target)
+    with _reading(target):
+        names, *people = (line.split(",") for line in target.read_text(encoding="utf-8").split())
+        place, label = names.index("new_id"), names.index("mature")
+        ids = np.array([int(person[place]) for person in people], dtype=np.int64)
+        mature = np.array([person[label] == "True" for person in people])
+    with _reading(edges):
+        pairs = np.loadtxt(edges, delimiter=",", skiprows=1, usecols=(0, 1), dtype=np.int64, ndmin=2)
+    with _reading(words):
+        listed = {int(node): held for node, held in json.loads(words.read_bytes()).items()}
+        rows = np.repeat(np.array([*listed], dtype=np.int64), [len(held) for held in listed.values()])
+        columns = np.array([*chain.from_iterable(listed.values())], dtype=np.int64)
     nodes = len(np.unique(ids))
-    pairs = _read(edges, _edges)
-    rows, columns = _read(words, _features)
     for path, found, limit in (
         (target, ids, nodes), (edges, pairs, nodes), (words, rows, nodes), (words, columns, WIDTH),
     ):  # fmt: skip
@@ -62,25 +70,9 @@ def _language(language: str, files: Mapping[str, Path]) -> tuple[np.ndarray, sp.
     return pairs, features, labels
 
 
-def _read(path: Path, reader: Callable[[Path], Read]) -> Read:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return reader(path)
+        yield
     except DAMAGE as error:
         raise malformed(path, f"not MUSAE's, or truncated ({' '.join(str(error).split())})") from error
-
-
-def _edges(path: Path) -> np.ndarray:
-    return np.loadtxt(path, delimiter=",", skiprows=1, usecols=(0, 1), dtype=np.int64, ndmin=2)
-
-
-def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    content = {int(node): listed for node, listed in json.loads(path.read_bytes()).items()}
-    counts = [len(listed) for listed in content.values()]
-    columns = [column for listed in content.values() for column in listed]
-    return np.repeat(np.array(list(content), dtype=np.int64), counts), np.array(columns, dtype=np.int64)
-
-
-def _target(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    names, *rows = (line.split(",") for line in path.read_text(encoding="utf-8").split())
-    ids, mature = (names.index(name) for name in ("new_id", "mature"))
-    return np.array([int(row[ids]) for row in rows]), np.array([row[mature] == "True" for row in rows])

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import scipy.sparse as sp
 
-from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_unpacked, malformed
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_unpacked, csr, malformed
 
 
 class NpzReader:
@@ -39,9 +40,12 @@ class NpzReader:
         """Return the names of all arrays."""
         return list(self._content)
 
-    def first(self, *keys: str) -> np.ndarray:
-        """Return the array under the first of these names that exists; upstream spellings vary."""
-        return self[next((key for key in keys if key in self._content), keys[0])]
+    def matrix(self, *prefixes: str) -> sp.csr_matrix:
+        """Return the CSR matrix in the arrays `data`, `indices`, `indptr` and `shape`, their names begun by
+        the first of these prefixes that the file uses; upstream spellings vary."""
+        prefix = next((each for each in prefixes if f"{each}data" in self), prefixes[0])
+        *parts, shape = (self[prefix + part] for part in ("data", "indices", "indptr", "shape"))
+        return csr(parts, shape, self.path)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.partition.base import ranks
 
 
 def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
@@ -23,12 +24,10 @@ def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np
     earliest in `order` (n,) stay; the others are moved together if room allows.
     Returns a new (n,) int64 assignment.
     """
-    clients = len(capacity)
-    by_client = np.lexsort((np.argsort(order), assignment))
-    sizes = np.bincount(assignment, minlength=clients)
-    start = np.cumsum(sizes) - sizes
-    held = assignment[by_client]
-    excess = by_client[np.arange(len(by_client)) - start[held] >= capacity[held]]
+    sizes = np.bincount(assignment, minlength=len(capacity))
+    held = assignment[order]
+    beyond = ranks(held) >= capacity[held]
+    excess = order[beyond][np.argsort(held[beyond], kind="stable")]
     result = assignment.astype(np.int64)
     result[excess] = _receivers(np.maximum(capacity - sizes, 0), len(excess))
     return result
@@ -46,12 +45,10 @@ def fill_empty(assignment: np.ndarray, clients: int, order: np.ndarray) -> np.nd
     Returns a new (n,) int64 assignment in which no client is empty.
     """
     result = assignment.astype(np.int64)
-    position = np.argsort(order)
     sizes = np.bincount(result, minlength=clients)
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
-        nodes = np.flatnonzero(result == largest)
-        nodes = nodes[np.argsort(position[nodes])]
+        nodes = order[result[order] == largest]
         moved = nodes[len(nodes) - len(nodes) // 2 :]
         result[moved] = empty
         sizes[empty] = len(moved)
@@ -114,9 +111,6 @@ def deal(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
 
 def _pieces(groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut groups at `capacity` nodes; returns the piece of each node, (n,), and the size of each piece."""
-    order = np.argsort(groups, kind="stable")
-    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    rank = np.argsort(order) - (np.cumsum(sizes) - sizes)[group]
-    key = group * len(groups) + rank // capacity
-    _, piece, piece_sizes = np.unique(key, return_inverse=True, return_counts=True)
-    return piece, piece_sizes
+    key = groups * len(groups) + ranks(groups) // capacity
+    _, piece, sizes = np.unique(key, return_inverse=True, return_counts=True)
+    return piece, sizes

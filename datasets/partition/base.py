@@ -102,6 +102,13 @@ def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
     return [order[start:stop].astype(np.int64) for start, stop in itertools.pairwise(bounds)]
 
 
+def ranks(groups: np.ndarray) -> np.ndarray:
+    """Return the place of each entry within its group, (n,) int64; `groups` (n,) are whole numbers from 0."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    return np.argsort(order) - (np.cumsum(sizes) - sizes)[groups]
+
+
 def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
     """Return a client per node, (n,) int64, from the forms of other libraries.
 
@@ -185,10 +192,9 @@ def as_partition(
         if len(names) not in (0, clients):
             raise UserError(f"{scheme} names {len(names)} of {clients} clients: give each a name, or none")
         return replace(found, added=added, names=names)
-    if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
-        # For example a tensor.
-        result = np.asarray(result)
-    elif isinstance(result, (list, tuple)) and result and all(map(np.isscalar, result)):
+    plain = isinstance(result, (list, tuple)) and result and all(map(np.isscalar, result))
+    if plain or hasattr(result, "__array__"):
+        # Clients in a list or, for example, in a tensor.
         result = np.asarray(result)
     if not isinstance(result, Iterable):
         raise UserError(f"{scheme} returns a {type(result).__name__}: return an array with a client per node")

@@ -13,7 +13,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.limits import Size
 from fedsub.datasets.partition import louvain
-from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.partition.base import Drawn, ranks
 from fedsub.datasets.partition.random_edges import with_random_edges
 
 VERSION = louvain.VERSION
@@ -56,15 +56,9 @@ def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
     second pieces, and so on.
     """
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    appearance = np.argsort(np.argsort(first))[group]
-    order = np.argsort(appearance, kind="stable")
-    sizes = np.bincount(appearance)
-    rank = np.empty(len(groups), dtype=np.int64)
-    rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    _, piece, counts = np.unique(
-        rank // limit * len(sizes) + appearance, return_inverse=True, return_counts=True
-    )
-    return piece, counts
+    key = ranks(groups) // limit * len(groups) + first[group]
+    _, piece, sizes = np.unique(key, return_inverse=True, return_counts=True)
+    return piece, sizes
 
 
 def place(sizes: np.ndarray, clients: int, share: int, delta: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
-from fedsub.datasets.options import parse_name
+from fedsub.datasets.options import Spec
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
@@ -20,11 +20,10 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
     # Imported here, so that partitions of real graphs need no generator.
     from fedsub.datasets.synthetic import GENERATORS
 
-    name, _ = parse_name(dataset.name)
-    generator = GENERATORS.get(name)
-    planted = None if generator is None or generator.planted is None else generator.planted()
-    if planted is None or len(planted) != dataset.nodes:
-        made = [each for each in GENERATORS if GENERATORS[each].planted is not None]
+    made = {name: each.planted for name, each in GENERATORS.items() if each.planted is not None}
+    name = Spec(dataset.name).name
+    planted = made[name]() if name in made else np.empty(0)
+    if len(planted) != dataset.nodes:
         raise UserError(f"{dataset.name} has no planted clients: use one of {', '.join(made)}")
     if clients != planted.max() + 1:
         raise UserError(

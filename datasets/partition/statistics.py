@@ -77,7 +77,7 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     told = shared.row[labelled[shared.row]]
     counts = label_counts(dataset, partition)
     counts = counts[counts.any(axis=1)] if counts.any() else counts
-    shares = label_shares(counts)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     overall = np.bincount(labels[labels >= 0], minlength=dataset.classes)
     away = np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1)
     distances = label_divergences(shares)
@@ -110,11 +110,6 @@ def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
     key = (partition.client * dataset.classes + labels)[labels >= 0]
     counts = np.bincount(key, minlength=partition.clients * dataset.classes)
     return counts.reshape(partition.clients, dataset.classes)
-
-
-def label_shares(counts: np.ndarray) -> np.ndarray:
-    """Each class's share of a client's labelled nodes, (K, C) float64; zeros for a client without any."""
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def label_divergences(shares: np.ndarray) -> np.ndarray:

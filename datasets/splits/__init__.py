@@ -45,21 +45,18 @@ def make_split(
     """
     spec = Spec.of(scheme)
     options = {**SCHEMES.options_of(spec.name), **SCHEMES.check(spec)}
-    dataset = source if isinstance(source, Dataset) else None
-    labels = source.labels if isinstance(source, Dataset) else source
-    classes = dataset.classes if dataset is not None and classes is None else classes
-    array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    labels = np.asarray(source.labels if isinstance(source, Dataset) else source)
     if classes is None:
-        classes = int(array.max()) + 1 if len(array) else 0
-    if len(array) and (array.min() < -1 or array.max() >= classes):
-        raise UserError(f"labels run from {array.min()} to {array.max()}: expected 0 to {classes - 1}")
-    unlabelled = array < 0
-    purpose = f"split of {len(array)} nodes by {partition.scheme} among {partition.clients}"
-    given: Dataset | np.ndarray | None = array
+        classes = source.classes if isinstance(source, Dataset) else int(labels.max()) + 1
+    if labels.min() < -1 or labels.max() >= classes:
+        raise UserError(f"labels run from {labels.min()} to {labels.max()}: expected 0 to {classes - 1}")
+    unlabelled = labels < 0
+    purpose = f"split of {len(labels)} nodes by {partition.scheme} among {partition.clients}"
+    given: Dataset | np.ndarray = labels
     if next(iter(inspect.signature(SCHEMES.find(spec.name)).parameters), "") == "dataset":
-        given = dataset
-    if given is None:
-        raise UserError(f"split {spec.name} needs more than labels: give make_split the dataset")
+        if not isinstance(source, Dataset):
+            raise UserError(f"split {spec.name} needs more than labels: give make_split the dataset")
+        given = source
     drawn = SCHEMES.call(spec.name, given, partition, stream(seed, purpose), **options)
     roles = checked_roles(spec.name, drawn, len(partition.origin))
     roles = np.where(unlabelled[partition.origin], UNUSED, roles)

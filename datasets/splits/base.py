@@ -49,14 +49,30 @@ class Shares:
         return f"train={self.train:g},validation={self.validation:g},test={self.test:g}"
 
     def drawn(
-        self, nodes: int, generator: np.random.Generator, least: int = 0, rounding: Rounding = "nearest"
+        self,
+        labels: np.ndarray,
+        generator: np.random.Generator,
+        stratified: bool = False,
+        least: int = 0,
+        rounding: Rounding = "nearest",
     ) -> np.ndarray:
-        """Draw a role for each of `nodes` nodes, (nodes,).
+        """Draw a role for each of n nodes, (n,), by shares of the labelled nodes or, `stratified`, of every
+        class of `labels` (n,).
 
         `nearest`: shares are rounded, and training gets at least `least` nodes. If the shares cover all
         nodes, validation gets the rest, or test does if validation has no share. `floor`: shares are rounded
         down; if they cover all nodes, test gets the rest (FedTAD's code).
         """
+        parts = [labels == label for label in np.unique(labels)] if stratified else [labels >= 0]
+        roles = np.full(len(labels), UNUSED)
+        for part in parts:
+            nodes = np.flatnonzero(part)
+            drawn = np.repeat([TRAIN, VALIDATION, TEST, UNUSED], self._counts(len(nodes), least, rounding))
+            roles[nodes[generator.permutation(len(nodes))]] = drawn
+        return roles
+
+    def _counts(self, nodes: int, least: int, rounding: Rounding) -> list[int]:
+        """Return how many of `nodes` nodes train, validate, test and have no role."""
         shares = (self.train, self.validation, self.test)
         whole = sum(shares) > 1 - 1e-9
         if rounding == "nearest":
@@ -69,25 +85,7 @@ class Shares:
         else:
             train, validation, test = (int(share * nodes) for share in shares)
             test = nodes - train - validation if whole else test
-        counts = [train, validation, test, nodes - train - validation - test]
-        roles = np.repeat([TRAIN, VALIDATION, TEST, UNUSED], counts)
-        shuffled = np.empty_like(roles)
-        shuffled[generator.permutation(nodes)] = roles
-        return shuffled
-
-    def drawn_by_class(
-        self,
-        labels: np.ndarray,
-        generator: np.random.Generator,
-        least: int = 0,
-        rounding: Rounding = "nearest",
-    ) -> np.ndarray:
-        """Call `drawn` within every class; returns a role for each of `labels`, (nodes,)."""
-        roles = np.full(len(labels), UNUSED)
-        for label in np.unique(labels):
-            held = np.flatnonzero(labels == label)
-            roles[held] = self.drawn(len(held), generator, least, rounding)
-        return roles
+        return [train, validation, test, nodes - train - validation - test]
 
 
 def check_shares(*, train: float, validation: float, test: float, **others: object) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, Size
-from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.partition.base import Partition, ranks
 from fedsub.datasets.splits.base import TEST, TRAIN, VALIDATION
 
 TESTED = 1000
@@ -37,11 +37,8 @@ def split(
         raise UserError(f"per-class's test={test} has no effect with validation={validation}: leave it out")
     order = generator.permutation(len(labels))
     order = order[labels[order] >= 0]
-    by_class = order[np.argsort(labels[order], kind="stable")]
-    sizes = np.bincount(labels[order])
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     roles = np.full(len(labels), VALIDATION)
-    roles[by_class[rank < train]] = TRAIN
+    roles[order[ranks(labels[order]) < train]] = TRAIN
     rest = order[roles[order] != TRAIN]
     name, fixed = ("validation", validation) if validation else ("test", test)
     if fixed + bool(validation) > len(rest):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsub.datasets.limits import Share
 from fedsub.datasets.partition.base import Partition
-from fedsub.datasets.splits.base import UNUSED, Shares, check_shares
+from fedsub.datasets.splits.base import Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
@@ -28,9 +28,4 @@ def split(
     stratified: bool = False,
 ) -> np.ndarray:
     """Draw a role per copy, (Σ n_k,), by shares of the labelled nodes; `stratified`: within every class."""
-    shares = Shares(train, validation, test)
-    if stratified:
-        return shares.drawn_by_class(labels, generator)[partition.origin]
-    roles = np.full(len(labels), UNUSED)
-    roles[labels >= 0] = shares.drawn(int((labels >= 0).sum()), generator)
-    return roles[partition.origin]
+    return Shares(train, validation, test).drawn(labels, generator, stratified)[partition.origin]

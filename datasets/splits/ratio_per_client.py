@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsub.datasets.limits import Share
 from fedsub.datasets.partition.base import Partition
-from fedsub.datasets.splits.base import UNUSED, Rounding, Shares, check_shares
+from fedsub.datasets.splits.base import Rounding, Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
@@ -35,12 +35,6 @@ def split(
     few nodes at a client has no training node there.
     """
     shares = Shares(train, validation, test)
-    if stratified:
-        return np.concatenate(
-            [shares.drawn_by_class(labels[nodes], generator, 1, rounding) for nodes in partition.nodes]
-        )
-    roles = np.full(len(partition.origin), UNUSED)
-    known = labels[partition.origin] >= 0
-    sizes = np.bincount(partition.client[known], minlength=partition.clients)
-    roles[known] = np.concatenate([shares.drawn(size, generator, 1, rounding) for size in sizes.tolist()])
-    return roles
+    return np.concatenate(
+        [shares.drawn(labels[nodes], generator, stratified, 1, rounding) for nodes in partition.nodes]
+    )

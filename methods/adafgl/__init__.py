@@ -185,10 +185,15 @@ def homophily(
 ) -> Tensor:
     """HCS, (K,) in [0, 1]: accuracy of labels propagated from half of a client's training nodes to the rest.
 
-    The seeds S are the smaller half, drawn by `generator`; Y⁰ is one-hot on S, 1/C elsewhere. Ten times:
-    Y ← κ Â Y + (1 − κ) Y⁰, then Y[S] += Y⁰[S]. A client without training nodes has 0.
+    The seeds S are the smaller half: in a random permutation of all training nodes, drawn by `generator`, the
+    first ⌊m_k / 2⌋ of client k. Y⁰ is one-hot on S, 1/C elsewhere. Ten times: Y ← κ Â Y + (1 − κ) Y⁰, then
+    Y[S] += Y⁰[S]. A client without training nodes has 0.
     """
-    seed, held_out = halves(task, generator)
+    order = torch.randperm(len(task.train), generator=generator).to(device)
+    client, grouped = task.client[task.train[order]].sort(stable=True)
+    size = task.train_count.to(device)
+    is_seed = ranks(size) < size[client] // 2
+    seed, held_out = order[grouped[is_seed]], order[grouped[~is_seed]]
     rows = task.train[seed]
     labels = functional.one_hot(task.train_labels[seed], task.width).float()
     start = torch.full((federation.nodes, task.width), 1 / task.width, device=device)
@@ -200,15 +205,3 @@ def homophily(
     count = torch.bincount(client, minlength=federation.clients)
     total = torch.bincount(client, weights=right.float(), minlength=federation.clients)
     return (total / count.clamp(min=1)).float()
-
-
-def halves(task: NodeClassification, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positions of the seeds and of the other nodes among the training nodes. In one random permutation of
-    all training nodes, the first ⌊m_k / 2⌋ of client k are its seeds."""
-    order = torch.randperm(len(task.train), generator=generator).to(task.train.device)
-    client = task.client[task.train[order]]
-    client, grouped = client.sort(stable=True)
-    count = task.train_count.to(client.device)
-    is_seed = ranks(count) < count[client] // 2
-    chosen = order[grouped]
-    return chosen[is_seed], chosen[~is_seed]

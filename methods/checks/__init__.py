@@ -56,8 +56,8 @@ def checked(
         except CheckError:
             raise
         except UserError as error:
-            raise CheckError(f"{subject.name}, {name}: {error}") from error
+            raise CheckError(f"{subject.info.name}, {name}: {error}") from error
         except Exception as error:
-            raise CheckError(f"{subject.name}, {name}: {type(error).__name__}: {error}") from error
+            raise CheckError(f"{subject.info.name}, {name}: {type(error).__name__}: {error}") from error
         else:
             yield name, "passed"

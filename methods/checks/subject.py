@@ -71,10 +71,6 @@ class Subject:
         return self.kind.info
 
     @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
     def networks(self) -> list[str]:
         return [name for name in self.info.backbones if name != OWN]
 
@@ -103,7 +99,7 @@ class Subject:
         return self.kind(self.options, setting)
 
     def fail(self, sentence: str) -> CheckError:
-        return CheckError(f"{self.name}: {sentence}")
+        return CheckError(f"{self.info.name}: {sentence}")
 
 
 def reread(state: State) -> Any:

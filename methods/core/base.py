@@ -158,7 +158,7 @@ class FederatedMethod:
         "received",
     )
     """Names of the attributes that clients keep from round to round; the names of base classes are added."""
-    server_state: ClassVar[tuple[str, ...]] = ("channel", "extras", "by_round")
+    server_state: ClassVar[tuple[str, ...]] = ("channel", "extras", "by_round", "seconds")
     """Names of the attributes that the server keeps from round to round; those of base classes are added."""
     labelled_outputs_only: ClassVar[bool] = False
     """Whether training reads `logits` only for the task's loss: nodes on which the loss does not depend may

@@ -36,7 +36,7 @@ class Channel:
 
     state = ("bytes_up", "bytes_down", "bytes_once", "encoded", "uplink")
 
-    def __init__(self, clients: int = 0, uplink: Uplink | None = None) -> None:
+    def __init__(self, clients: int, uplink: Uplink | None = None) -> None:
         """`uplink` changes models on their way to the server; None: models arrive unchanged."""
         self.bytes_up = self.bytes_down = self.bytes_once = 0
         self.clients = clients

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,31 +38,24 @@ class Checkpoint(Protocol):
     def restore(self, state: State) -> None:
         """Restore the saved state, if there is one, into a run that was just set up. Raises CheckpointError
         if that fails; the run must then be set up again."""
-        ...
 
     def after_round(self, state: State) -> None:
         """Save the state if it is time to; called after every round except the last."""
-        ...
 
 
 class State:
     """The state of named objects; make it when their set-up is complete."""
 
     def __init__(self, **parts: Any) -> None:
-        self._parts = parts
-        self._set_up = {name: marks(part) for name, part in parts.items()}
+        self._parts, self._marks = parts, marks(*parts.values())
 
     def save(self) -> dict[str, Any]:
         """Return data for `torch.save` that `torch.load` reads with `weights_only=True`; tensors are not
         copied. Raises UserError if an attribute of a user's class has changed that no class names as state:
         a resumed run would differ."""
-        for part, before in self._set_up.items():
-            for name, mark in marks(self._parts[part]).items():
-                if before.get(name) != mark:
-                    owner = type(self._parts[part]).__name__
-                    raise UserError(
-                        f"{owner}.{name} changes in a round: name it in client_state or server_state"
-                    )
+        for name, mark in marks(*self._parts.values()).items():
+            if name not in self._marks or self._marks[name] != mark:
+                raise UserError(f"{name} changes in a round: name it in client_state or server_state")
         return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}
 
     def load(self, kept: Any) -> None:
@@ -86,133 +78,120 @@ def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def marks(owner: Any) -> dict[str, Any]:
-    """Attribute → a mark that changes when the attribute is set or written to. Only attributes of a user's
-    class that no class names as state and the benchmark's classes do not annotate; empty for the benchmark's
-    own classes, whose lists tests check."""
-    if type(owner).__module__.startswith(OWN):
-        return {}
-    above = [each for each in type(owner).__mro__ if each.__module__.startswith(OWN)]
-    annotated = {name for each in above for name in vars(each).get("__annotations__", ())}
-    aside = {*names_of(type(owner)), *(annotated - SET_UP)}
-    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
+def marks(*owners: Any) -> dict[str, Any]:
+    """Class and attribute → a mark that changes when the attribute is set or written to. Only attributes of
+    users' classes that no class names as state and the benchmark's classes do not annotate; none of the
+    benchmark's own classes, whose lists tests check."""
+    found: dict[str, Any] = {}
+    for owner in owners:
+        kind = type(owner)
+        if kind.__module__.startswith(OWN):
+            continue
+        above = [each for each in kind.__mro__ if each.__module__.startswith(OWN)]
+        annotated = {name for each in above for name in vars(each).get("__annotations__", ())}
+        unnamed = sorted(vars(owner).keys() - names_of(kind) - (annotated - SET_UP))
+        found |= {f"{kind.__name__}.{name}": plain(getattr(owner, name), _mark) for name in unnamed}
+    return found
 
 
-@dataclass(frozen=True, eq=False)
 class _Same:
     """Mark that equals another mark of the same object, as long as nothing was written to it. It holds the
     object, so that no other object can take its memory address."""
 
-    value: Any
-    version: int = 0
+    def __init__(self, value: Any) -> None:
+        self.value, self.version = value, value._version if isinstance(value, Tensor) else 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and (self.value is other.value, self.version) == (True, other.version)
+        return isinstance(other, _Same) and self.value is other.value and self.version == other.version
 
 
 def _mark(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return _Same(value, value._version)
-    if isinstance(value, Mapping):
-        return {key: _mark(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, deque)):
-        return [_mark(each) for each in value]
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
-    if isinstance(value, np.ndarray):
-        return value.shape, value.tobytes()
-    if isinstance(value, (nn.Module, Optimizer)):
-        return _mark(value.state_dict(keep_vars=True) if isinstance(value, nn.Module) else value.state)
-    return frozenset(value) if isinstance(value, set) else _Same(value)
+    return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else _Same(value)
 
 
-def saved(value: Any) -> Any:
-    """Convert a value to plain data and tensors, which are not copied. Raises UserError for an object whose
-    class names no state."""
-    if isinstance(value, Tensor):
-        return value.detach()
+def plain(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return a value as plain data; `convert` converts the tensors, arrays and objects in it."""
     if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, (Optimizer, nn.Module)):
-        return value.state_dict()
-    if isinstance(value, np.ndarray):
-        return {ARRAY: [value.dtype.str, list(value.shape), value.tolist()]}
-    if isinstance(value, np.generic):
-        return value.item()
+        return value.get_state().tolist()
     if isinstance(value, np.random.Generator):
         value = value.bit_generator
     if isinstance(value, np.random.BitGenerator):
-        return saved(value.state)
+        value = value.state
+    elif isinstance(value, Optimizer):
+        value = value.state_dict()
+    elif isinstance(value, nn.Module):
+        value = value.state_dict(keep_vars=True)
+    elif isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, Mapping):
-        return {key: saved(each) for key, each in value.items()}
+        return {key: plain(each, convert) for key, each in value.items()}
     if isinstance(value, (list, tuple, deque, set)):
-        return [saved(each) for each in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+        return [plain(each, convert) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else convert(value)
+
+
+def saved(value: Any) -> Any:
+    """Convert a tensor, which is not copied, an array or an object's state. Raises UserError for an object
+    whose class names no state."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, np.ndarray):
+        return {ARRAY: [value.dtype.str, list(value.shape), value.tolist()]}
     if not any(hasattr(value, group) for group in LISTS):
         raise UserError(f"a checkpoint cannot hold a {type(value).__name__}: list its attributes in `state`")
-    return {name: saved(getattr(value, name, None)) for name in names_of(type(value))}
+    return {name: plain(getattr(value, name, None), saved) for name in names_of(type(value))}
 
 
 def restored(value: Any, kept: Any) -> Any:
     """Return `value` restored from `kept`. Trained tensors, generators and objects are restored in place, as
     others hold references to them. Raises any error where `kept` does not fit."""
     if isinstance(value, np.random.Generator):
-        value.bit_generator.state = plain(kept)
+        restored(value.bit_generator, kept)
+    elif isinstance(value, np.random.BitGenerator):
+        value.state = restored(None, kept)
+    elif isinstance(value, torch.Generator):
+        value.set_state(torch.tensor(kept, dtype=torch.uint8))
+    elif isinstance(value, (Optimizer, nn.Module)):
+        value.load_state_dict(restored(None, kept))
     elif isinstance(value, Tensor) and value.requires_grad:
         if value.shape != kept.shape:
             raise ValueError(f"{tuple(kept.shape)} does not fit {tuple(value.shape)}")
         with torch.no_grad():
             value.copy_(kept)
-    elif isinstance(value, torch.Generator):
-        value.set_state(kept)
-    elif isinstance(value, (Optimizer, nn.Module)):
-        value.load_state_dict(kept)
-    elif isinstance(value, np.random.BitGenerator):
-        value.state = plain(kept)
-    elif isinstance(value, dict) and ARRAY not in kept:
-        found = copy(value)
-        found.clear()
-        found.update({key: restored(value.get(key), each) for key, each in kept.items()})
-        return found
-    elif isinstance(value, deque):
-        return deque(plain(kept), value.maxlen)
-    elif isinstance(value, set):
-        return set(plain(kept))
     elif any(hasattr(value, group) for group in LISTS):
         for name in names_of(type(value)):
             old = getattr(value, name, None)
             if (new := restored(old, kept[name])) is not old:
                 setattr(value, name, new)
+    elif isinstance(kept, list):
+        items = [restored(None, each) for each in kept]
+        if isinstance(value, deque):
+            return deque(items, value.maxlen)
+        return set(items) if isinstance(value, set) else items
+    elif isinstance(kept, dict) and ARRAY in kept:
+        kind, shape, values = kept[ARRAY]
+        return np.asarray(values, kind).reshape(shape)
+    elif isinstance(kept, dict):
+        old = value if isinstance(value, dict) else {}
+        found = copy(old)
+        found.clear()
+        found.update({key: restored(old.get(key), each) for key, each in kept.items()})
+        return found
     else:
-        return plain(kept)
+        return kept
     return value
-
-
-def plain(kept: Any) -> Any:
-    """Return saved data with its arrays made again."""
-    if isinstance(kept, Mapping):
-        if ARRAY in kept:
-            kind, shape, values = kept[ARRAY]
-            return np.asarray(values, kind).reshape(shape)
-        return {key: plain(each) for key, each in kept.items()}
-    return [plain(each) for each in kept] if isinstance(kept, list) else kept
 
 
 def draws() -> dict[str, Any]:
     """The state of the global random generators, from which a plug-in may draw."""
     kind, keys, *place = np.random.get_state()  # noqa: NPY002
     numpy = (kind, np.asarray(keys).tolist(), *place)
-    return {"torch": torch.get_rng_state(), "numpy": numpy, "python": random.getstate()}
+    return {"torch": torch.get_rng_state().tolist(), "numpy": numpy, "python": random.getstate()}
 
 
 def set_draws(kept: Mapping[str, Any]) -> None:
     """Restore the global random generators to the state that `draws` returned."""
-    torch.set_rng_state(kept["torch"])
+    torch.set_rng_state(torch.tensor(kept["torch"], dtype=torch.uint8))
     np.random.set_state(kept["numpy"])  # noqa: NPY002
     random.setstate(kept["python"])
 

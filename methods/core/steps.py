@@ -53,7 +53,7 @@ class Attendance:
             if len(slow):
                 epochs[number - 1, slow] = generator.integers(1, schedule.local_epochs, len(slow))
         fewer = (epochs > 0) & (epochs < schedule.local_epochs)
-        if schedule.stragglers and schedule.local_epochs > 1 and not fewer.any():
+        if schedule.stragglers and not fewer.any():
             most = int((epochs > 0).sum(axis=1).max())
             raise UserError(
                 f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "

@@ -24,6 +24,7 @@ from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.steps import begin_round
+from fedsub.methods.core.uplink import epsilon
 from fedsub.methods.stacked.parameters import check_answer
 from fedsub.methods.tasks import Evaluation, Task
 
@@ -60,28 +61,25 @@ class Outcome:
 class Progress:
     """Progress of a run, which its checkpoints hold."""
 
-    state: ClassVar = ("done", "seconds", "processor_seconds", "rounds", "evaluations", "losses", "spent")
+    state: ClassVar = ("done", "processor_seconds", "evaluations", "losses", "spent")
     done: int = 0
     """Number of finished rounds."""
-    seconds: dict[str, float] = field(default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0})
     processor_seconds: float = 0.0
-    """Processor time of all these phases."""
-    rounds: list[int] = field(default_factory=list)
-    """Numbers of the evaluated rounds."""
+    """Processor time of all phases of `FederatedMethod.seconds`."""
     evaluations: list[Evaluation] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     spent: dict[str, list[float]] = field(default_factory=lambda: {"bytes": [], "seconds": []})
 
 
 @contextmanager
-def _watch(phase: str, progress: Progress, device: torch.device) -> Iterator[None]:
+def _watch(phase: str, method: FederatedMethod, progress: Progress) -> Iterator[None]:
     """Add the block's wall-clock time to its phase, and its processor time to the total."""
     start, worked = time.perf_counter(), time.process_time()
     yield
-    if device.type == "cuda":
+    if method.device.type == "cuda":
         # CUDA runs asynchronously: work that a phase started belongs to that phase.
-        torch.cuda.synchronize(device)
-    progress.seconds[phase] += time.perf_counter() - start
+        torch.cuda.synchronize(method.device)
+    method.seconds[phase] += time.perf_counter() - start
     progress.processor_seconds += time.process_time() - worked
 
 
@@ -100,18 +98,16 @@ def train(
     """
     schedule = method.schedule
     progress = Progress()
-    watch = partial(_watch, progress=progress, device=method.device)
+    watch = partial(_watch, method=method, progress=progress)
     seed_draws(method.setting.seed)
     with watch("setup"):
         method.build()
     task, predicted = scoring_of(method)
     exchanged = schedule.evaluate in ("received", "whole-graph")
-    state = None
     if checkpoint is not None:
         state = State(method=method, progress=progress)
         checkpoint.restore(state)
         progress.evaluations = [Evaluation.of(each) for each in progress.evaluations]
-    method.seconds = progress.seconds
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
             loss = start_round(method, number)
@@ -129,9 +125,8 @@ def train(
             if not now.validation.weight.any():
                 items, tested = len(task.validation.labels), bool(now.test.weight.any())
                 check_selects(schedule, method.federation.source, items, tested)
-            progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
-            progress.spent["seconds"].append(sum(progress.seconds.values()))
+            progress.spent["seconds"].append(sum(method.seconds.values()))
         if not exchanged:
             with watch("train"):
                 end_round(method)
@@ -139,7 +134,7 @@ def train(
             last = progress.evaluations[-1] if evaluated else None
             on_round(_round(method, task, number, loss, last))
         progress.done = number
-        if checkpoint is not None and state is not None and number < schedule.rounds:
+        if checkpoint is not None and number < schedule.rounds:
             checkpoint.after_round(state)
     method.finish()
     return outcome_of(method, task, progress, task.federation.sizes.numpy())
@@ -248,7 +243,8 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     """The outcome of a finished run; `nodes`, (K,), counts each client's nodes. Raises UserError for
     figures in `by_round` that are not one a round."""
     schedule = method.schedule
-    history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
+    rounds = [number for number in range(1, schedule.rounds + 1) if schedule.evaluates(number)]
+    history = History.of(rounds, progress.evaluations, progress.losses, nodes)
     chosen = history.select(schedule.selection)
     main, *others = task.metrics
     kind, name = main.averaging or schedule.averaging, main.name
@@ -268,8 +264,9 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     channel = method.channel
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
-    if channel.uplink is not None:
-        extras |= channel.uplink.figures(int(channel.encoded.max()), schedule.privacy_delta)
+    if schedule.privacy_noise:
+        most = int(channel.encoded.max())
+        extras["epsilon"] = epsilon(schedule.privacy_noise, most, schedule.privacy_delta)
     for name, values in method.by_round.items():
         if len(values) != schedule.rounds:
             raise UserError(
@@ -283,7 +280,7 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
         metrics=metrics,
         curve=curve,
         selected_round=selected,
-        seconds=progress.seconds,
+        seconds=method.seconds,
         processor_seconds=progress.processor_seconds,
         bytes={
             "up": channel.bytes_up / schedule.rounds,
@@ -291,6 +288,6 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
             "once": float(channel.bytes_once),
         },
         extras=extras,
-        test_by_client=history.test.value[chosen, range(len(chosen))].tolist(),
+        test_by_client=history.test.at(chosen).value[0].tolist(),
         spent=progress.spent,
     )

@@ -175,10 +175,6 @@ class Uplink:
         beside = {name: value for name, value in sent.items() if name not in (VALUES, SCALE, PLACES)}
         return beside | _moved(received, update)
 
-    def figures(self, most: int, delta: float) -> dict[str, float]:
-        """`epsilon` of a client that has sent `most` messages; empty without noise."""
-        return {"epsilon": epsilon(self.noise, most, delta)} if self.noise else {}
-
 
 def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
     """Add an update, (K, P), to parameters, name → (1 or K, …)."""

@@ -27,8 +27,6 @@ from fedsub.datasets.graph import as_scipy, make_graph, ones_at, unit_rows
 from fedsub.datasets.sets import distinct
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 
-Travel = Callable[[Tensor], Tensor]
-
 
 class Coupling:
     """The coupled graphs of a federation of n nodes, with S stand-ins."""
@@ -99,7 +97,7 @@ class CoupledConvolution:
     exponent: float = 0.5
     """r, exponent of the degrees."""
     device: torch.device | str = "cpu"
-    on_travel: Travel | None = None
+    on_travel: Callable[[Tensor], Tensor] | None = None
     """Called with the stand-ins' values, (S, width), when they are sent; returns the arriving values."""
 
     @cached_property
@@ -124,15 +122,9 @@ class CoupledConvolution:
         nodes = self.coupling.nodes
         zeros = h.new_zeros(self.coupling.stand_ins, h.shape[1])
         inner = propagate(self.coupling.internal, torch.cat([h, zeros]), self.internal_weight)
-        arrived = self.travel(inner[nodes:])
-        joined = torch.cat([inner[:nodes], arrived])
+        sent = inner[nodes:] if self.on_travel is None else self.on_travel(inner[nodes:])
+        joined = torch.cat([inner[:nodes], sent.index_select(0, self.route)])
         return propagate(self.coupling.border, joined, self.border_weight)[:nodes]
-
-    def travel(self, values: Tensor) -> Tensor:
-        """Send each stand-in's value to the client that owns its node; (S, width) → (S, width)."""
-        if self.on_travel is not None:
-            values = self.on_travel(values)
-        return values.index_select(0, self.route)
 
 
 _ROWS = 2048
@@ -174,11 +166,8 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
     pairs = np.unique(np.stack([first, second], axis=1), axis=0)
     one, other = torch.from_numpy(pairs.T.copy())
     graph = dgl.add_edges(federation.graph, torch.cat([one, other]), torch.cat([other, one]))
-    return Protected(
-        federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
-        edges=len(pairs),
-        alone=len(rows) - len(joined),
-    )
+    after = replace(federation, graph=use_kernel(graph, kernel_of(federation.graph)))
+    return Protected(after, edges=len(pairs), alone=len(rows) - len(joined))
 
 
 def _nearest(federation: Federation, rows: np.ndarray) -> np.ndarray:

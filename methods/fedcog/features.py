@@ -64,6 +64,9 @@ class FeaturePropagation:
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; the result of a sparse input may be dense."""
+        stand_ins = self.convolution.coupling.stand_ins
+        self.sent.rows += stand_ins
+        self.sent.values += stand_ins * h.shape[1]
         if isinstance(h, Tensor):
             return self._dense(h)
         inner, border = self._matrices
@@ -74,13 +77,11 @@ class FeaturePropagation:
         columns = h if blocks == 1 else h.tocsc()
         edges = np.linspace(0, h.shape[1], blocks + 1).astype(int)
         parts = [self._sparse(columns[:, a:b].tocsr(), inner, border) for a, b in pairwise(edges)]
-        self.sent.rows += self.convolution.coupling.stand_ins
         return as_shorter(parts[0] if blocks == 1 else sp.hstack(parts, format="csr"))
 
     def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
         """The three steps of a propagation, for some columns."""
         half = (inner @ h).tocsr()
-        self.sent.values += (half.shape[0] - self.nodes) * half.shape[1]
         self.sent.nonzero += int(half.indptr[-1] - half.indptr[self.nodes])
         return (border @ half).tocsr()
 
@@ -96,13 +97,10 @@ class FeaturePropagation:
         return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
     def _dense(self, h: Tensor) -> Tensor:
-        stand_ins = self.convolution.coupling.stand_ins
-        self.sent.rows += stand_ins
         counted = replace(self.convolution, device="cpu", on_travel=self._count)
-        return _in_blocks(counted, h, self.nodes + stand_ins)
+        return _in_blocks(counted, h, self.nodes + self.convolution.coupling.stand_ins)
 
     def _count(self, values: Tensor) -> Tensor:
-        self.sent.values += values.numel()
         self.sent.nonzero += int(torch.count_nonzero(values))
         return values
 

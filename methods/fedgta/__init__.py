@@ -126,17 +126,11 @@ class FedGTA(FederatedMethod):
             self.convolution = partial(propagate, graph, weight=symmetric_weight(graph).to(self.device))
 
     def make_inputs(self) -> Inputs:
-        inputs = super().make_inputs()
-        if self.options.network == "gamlp":
-            self.gamlp = GAMLP(
-                self.federation.graph,
-                self.federation.features,
-                inputs.segments,
-                self.options.hops,
-                self.setting.architecture.hidden,
-                self.task.width,
-                self.task.train if self.options.hop_weights == "reference" else None,
-            )
+        inputs, options = super().make_inputs(), self.options
+        if options.network == "gamlp":
+            graph, hidden = self.federation.graph, self.architecture.hidden
+            mixed_rows = self.task.train if options.hop_weights == "reference" else None
+            self.gamlp = GAMLP(graph, inputs.features, options.hops, hidden, self.task.width, mixed_rows)
         return inputs
 
     def initial_parameters(self) -> Parameters:

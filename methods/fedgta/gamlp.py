@@ -23,7 +23,7 @@ from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
-from fedsub.methods.stacked.segments import Segments, ranks, segment_product
+from fedsub.methods.stacked.segments import ranks, segment_product
 
 SLOPE = 0.25
 """Initial slope of the PReLU, torch's default."""
@@ -35,38 +35,32 @@ class GAMLP:
     def __init__(
         self,
         graph: dgl.DGLGraph,
-        features: Tensor,
-        segments: Segments,
+        features: Features,
         hops: int,
         widths: tuple[int, ...],
         classes: int,
-        mixed_rows: Tensor | None = None,
+        mixed_rows: Tensor | None,
     ) -> None:
-        """`graph` is block-diagonal, `features` (n, d) dense or CSR, `hops` is L.
+        """`graph` is block-diagonal, `features` are X, `hops` is L.
 
         `mixed_rows`, (m,) ascending, are the training nodes. With them nodes read each other's scores, as in
         FedGTA's public code (see `misread_scores`); None: every node reads its own.
         """
-        device = segments.client.device
-        self.segments, self.widths, self.classes = segments, widths, classes
-        self.width = int(features.shape[1])
-        self.hops = hops
-        self.features = Features(features, segments, device)
-        self.convolution = normalised_adjacency(graph, device)
-        self.misread: tuple[Tensor, Tensor] | None = None
+        self.features, self.segments, self.hops = features, features.segments, hops
+        self.widths, self.classes = widths, classes
+        client = self.segments.client
+        self.convolution = normalised_adjacency(graph, client.device)
+        self.misread: tuple[Tensor, ...] | None = None
         """(n, L + 1) positions of the scores that each node reads, in training and in evaluation."""
         if mixed_rows is not None:
-            every = torch.arange(segments.rows, device=device)
-            self.misread = (
-                misread_scores(mixed_rows, segments.client, hops + 1),
-                misread_scores(every, segments.client, hops + 1),
-            )
+            every = torch.arange(len(client), device=client.device)
+            self.misread = tuple(misread_scores(rows, client, hops + 1) for rows in (mixed_rows, every))
 
     def initial(self, generator: torch.Generator) -> Parameters:
         """One client's start: Xavier's times √2 with zero bias in the MLP, torch's default for the scores."""
-        scores = linear_start((self.hops + 2) * self.width, 1, generator)
+        inner = self.features.width
+        scores = linear_start((self.hops + 2) * inner, 1, generator)
         parameters = prefixed("hops", scores) | {"slope": torch.full((1,), SLOPE)}
-        inner = self.width
         for index, outer in enumerate((*self.widths, self.classes)):
             weight = math.sqrt(2) * glorot((inner, outer), generator)
             parameters |= {f"layers.{index}.weight": weight, f"layers.{index}.bias": torch.zeros(outer)}
@@ -87,7 +81,7 @@ class GAMLP:
 
     def _first(self, parameters: Weights, weight: Tensor, training: bool) -> Tensor:
         """x W, (n, width of W)."""
-        *references, own = parameters["hops.weight"].split(self.width, dim=1)
+        *references, own = parameters["hops.weight"].split(self.features.width, dim=1)
         product = self.features.times(torch.cat([weight, own, *references], dim=2))
         products = [product[:, : -len(references)]]
         for _ in range(self.hops):
@@ -109,14 +103,12 @@ def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
     A client writes the scores of its `rows` hop after hop, m numbers each, and reads them back node after
     node. `rows` is (m,) ascending, `client` (n,); a node that is not among the rows reads its own scores.
     """
-    nodes = len(client)
-    place = (
-        torch.arange(hops, device=client.device) * nodes + torch.arange(nodes, device=client.device)[:, None]
-    )
+    nodes, every = len(client), torch.arange(hops, device=client.device)
+    place = every * nodes + torch.arange(nodes, device=client.device)[:, None]
     owner = client[rows]
-    count = torch.bincount(owner, minlength=int(client.max()) + 1)
+    count = torch.bincount(owner)
     first = (count.cumsum(0) - count)[owner]
-    written = ranks(count)[:, None] * hops + torch.arange(hops, device=client.device)
+    written = ranks(count)[:, None] * hops + every
     hop = written // count[owner][:, None]
-    place[rows] = hop * len(client) + rows[first[:, None] + written % count[owner][:, None]]
+    place[rows] = hop * nodes + rows[first[:, None] + written % count[owner][:, None]]
     return place

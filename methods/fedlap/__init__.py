@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.federation import as_graph
+from fedsub.datasets.graph import as_graph
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message, unformed
@@ -155,9 +155,7 @@ class FedLap(FedSGD):
     def node_weights(self) -> Tensor:
         """Weight of each node's part of R, (m,): 1 if a client that trains in this epoch holds it, else 0."""
         held = self.working.float()[self.task.client]
-        return torch.zeros(len(self.degree), device=self.device).scatter_reduce(
-            0, self.position, held, "amax"
-        )
+        return held.new_zeros(len(self.degree)).scatter_reduce(0, self.position, held, "amax")
 
     def send(self) -> Message:
         """Gradients of the networks; those of the learned rows that clients need are only counted."""

@@ -27,30 +27,42 @@ newest means, matched with its last centroids.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import dgl
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.base import FederatedMethod, register, rows_read
+from fedsub.datasets.limits import Count, ShareBelowOne
+from fedsub.datasets.ranges import tunable
+from fedsub.methods.core.base import FederatedMethod, Options, register, rows_read
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
-from fedsub.methods.fedlit.layers import Layer, Messages, channel_sum, layers_to_read, linear_sum
-from fedsub.methods.fedlit.options import FedLITOptions
+from fedsub.methods.fedlit.layers import Layer, channel_sum, layers_to_read, linear_sum, messages_between
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
-from fedsub.methods.stacked.parameters import (
-    Parameters,
-    begins_with,
-    glorot,
-    linear_start,
-    prefixed,
-    stack,
-    unprefixed,
-)
+from fedsub.methods.stacked.parameters import Parameters, begins_with, glorot, linear_start, prefixed, stack
 from fedsub.methods.stacked.propagation import propagate, use_kernel
 from fedsub.methods.stacked.segments import segment_product
+
+
+@dataclass(frozen=True)
+class FedLITOptions(Options):
+    """Hyper-parameters of FedLIT, which has its own network instead of the protocol's."""
+
+    types: Count = tunable(4, linear=(2, 8))
+    """T, number of latent link types."""
+    layers: Count = tunable(2, linear=(1, 3))
+    """Number of multi-channel layers; with SGC the protocol's hops are used instead."""
+    width: Count = 64
+    """Width of the projection and of every layer."""
+    dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
+    """Dropout after every channel; none with SGC."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        return dict.fromkeys(("layers", "dropout"), "a backbone other than sgc") if backbone == "sgc" else {}
 
 
 @register(
@@ -84,8 +96,8 @@ class FedLIT(FederatedMethod):
     """T·n nodes, each edge in the channel of its type."""
     edge_weight: Tensor
     """(edges of `graph`,) weights of Â_t."""
-    messages: dict[tuple[Layer, Layer], Messages]
-    """Cache, (layer, layer before) → messages between them; emptied when edges change types."""
+    messages: dict[tuple[Layer, Layer], Callable[[Tensor], Tensor]]
+    """Cache, (layer before, layer) → messages between them; emptied when edges change types."""
     centroids: Tensor
     """(K, T, 2·width) centroids of the clients."""
     heard: Tensor
@@ -103,15 +115,13 @@ class FedLIT(FederatedMethod):
         # Channels are a part of the model that is not sent as in FedAvg.
         self.channel.refuse(True)
         self.dropout = Dropout(options.dropout, self.setting.seed, self.device)
-        source, target = self.federation.graph.edges()
+        source, target = (end.to(self.device) for end in self.federation.graph.edges())
         once = source < target
-        self.clustering = EdgeClustering(
-            source[once].to(self.device), target[once].to(self.device), self.inputs.segments, options.types
-        )
+        self.clustering = EdgeClustering(source[once], target[once], self.inputs.segments, options.types)
         if not self.linear:
             self.every = Layer(self.inputs.segments, options.types)
             self.trained = layers_to_read(self.federation.graph, self.every, rows_read(self), self.layers())
-        channels = prefixed("channels", unprefixed("channels", self.parameters))
+        channels = {name: w for name, w in self.parameters.items() if begins_with(name, self.unshared)}
         self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
         self.linked = linked if len(linked) else torch.arange(self.federation.clients, device=self.device)
@@ -120,7 +130,6 @@ class FedLIT(FederatedMethod):
         if not self.channel.everyone:
             # The server needs them to match the types of clients that have not sent anything yet.
             self.channel.once_up(centroids=self.centroids)
-        self.set_types(self.kind)
 
     @property
     def linear(self) -> bool:
@@ -148,12 +157,11 @@ class FedLIT(FederatedMethod):
         product = self.inputs.features.times(self.parameters["projection.weight"])
         return add_bias(product, self.parameters["projection.bias"], self.inputs.segments)
 
-    def set_types(self, kind: Tensor) -> None:
-        """Assign the edges to channels by their types `kind`, (m,)."""
-        self.kind = self.typed = kind
-        self.messages = {}
+    def join_by_type(self) -> None:
+        """Assign the edges to channels by their types."""
+        self.typed, self.messages = self.kind, {}
         types, ends = self.options.types, (self.clustering.source, self.clustering.target)
-        near, far = ((types * end + kind).cpu() for end in ends)
+        near, far = ((types * end + self.kind).cpu() for end in ends)
         directed = torch.cat([near, far]), torch.cat([far, near])
         graph = use_kernel(dgl.graph(directed, num_nodes=types * self.federation.nodes), self.setting.kernel)
         self.graph, weight = self.backbone.messages(graph)
@@ -165,16 +173,15 @@ class FedLIT(FederatedMethod):
             with torch.no_grad():
                 x = self.project()
                 kind = self.clustering.most_similar(x, self.centroids)
-                kind = for_clients(kind, self.kind, self.present[self.clustering.client])
-                means = self.clustering.means(x, kind, self.centroids)
+                self.kind = for_clients(kind, self.kind, self.present[self.clustering.client])
+                means = self.clustering.means(x, self.kind, self.centroids)
                 self.centroids = for_clients(means, self.centroids, self.present)
-                self.set_types(kind)
         return super().train_round()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C); in training NaN at nodes that the loss does not read."""
         if self.typed is not self.kind:
-            self.set_types(self.kind)
+            self.join_by_type()
         h, last = self.project(), self.inputs.segments
         if self.linear:
             step = partial(propagate, self.graph, weight=self.edge_weight)
@@ -188,10 +195,10 @@ class FedLIT(FederatedMethod):
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
         """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
         As neighbours are summed first, only the r nodes are multiplied."""
-        if (layer, before) not in self.messages:
-            graph, weights = self.graph, self.edge_weight
-            self.messages[layer, before] = Messages(layer, before, graph, weights, self.backbone.itself)
-        read = self.messages[layer, before](h)
+        ends = before, layer
+        if ends not in self.messages:
+            self.messages[ends] = messages_between(*ends, self.graph, self.edge_weight, self.backbone.itself)
+        read = self.messages[ends](h)
         weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
 

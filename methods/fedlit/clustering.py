@@ -51,14 +51,9 @@ class EdgeClustering:
         cell = self.client * self.types + kind
         cells = self.segments.clients * self.types
         count = torch.bincount(cell, minlength=cells).unsqueeze(1)
-        total = torch.cat(
-            [
-                torch.zeros(cells, x.shape[1], device=x.device).index_add_(0, cell, x[end])
-                for end in (self.source, self.target)
-            ],
-            dim=1,
-        )
-        mean = (total / count.clamp(min=1)).view_as(centroids)
+        zeros = x.new_zeros(cells, x.shape[1])
+        total = [zeros.index_add(0, cell, x[end]) for end in (self.source, self.target)]
+        mean = (torch.cat(total, dim=1) / count.clamp(min=1)).view_as(centroids)
         return torch.where(count.view(*centroids.shape[:2], 1) > 0, mean, centroids)
 
     def k_means(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -73,8 +68,7 @@ class EdgeClustering:
     def _seeds(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """k-means++ (Arthur & Vassilvitskii 2007): draw an edge with a probability proportional to its
         squared distance to the seeds so far, as the largest log-weight plus Gumbel noise in each client."""
-        clients = self.segments.clients
-        chosen = torch.zeros(clients, self.types, 2 * x.shape[1], device=x.device)
+        chosen = torch.zeros(len(self.edges), self.types, 2 * x.shape[1], device=x.device)
         held = self.edges > 0
         length = x.square().sum(dim=1)
         length = length[self.source] + length[self.target]
@@ -82,7 +76,9 @@ class EdgeClustering:
         for index in range(self.types):
             uniform = torch.rand(len(distance), generator=generator).to(x.device)
             score = distance.log() - (-uniform.log()).log()
-            edge = _argmax(score, self.client, clients)[held]
+            order = torch.argsort(score)
+            highest = torch.zeros_like(self.edges).scatter_reduce(0, self.client, order.argsort(), "amax")
+            edge = order[highest[held]]
             chosen[held, index] = torch.cat([x[self.source[edge]], x[self.target[edge]]], dim=1)
             dots = self.dots(x, chosen[:, index : index + 1]).squeeze(1)
             squares = chosen[:, index].square().sum(dim=1)[self.client]
@@ -91,24 +87,10 @@ class EdgeClustering:
         return chosen
 
 
-def _argmax(score: Tensor, group: Tensor, groups: int) -> Tensor:
-    """Row of the highest score in each group, (groups,); 0 for a group without rows."""
-    if not len(score):
-        return torch.zeros(groups, dtype=torch.int64, device=score.device)
-    order = torch.argsort(score)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=score.device)
-    top = torch.full((groups,), -1, dtype=torch.int64, device=score.device)
-    top = top.scatter_reduce(0, group, rank, reduce="amax")
-    return torch.where(top >= 0, order[top.clamp(min=0)], torch.zeros_like(top))
-
-
-def greedy_match(similarity: Tensor) -> Tensor:
-    """One-to-one match that repeatedly takes the highest remaining similarity, for every client at once.
-
-    `similarity` (K, T, T), client's types by server's → (K, T), the server's type for each of the client's.
-    """
-    left = similarity.clone()
+def align(centroids: Tensor, centers: Tensor) -> Tensor:
+    """The server's type for each client's link type, (K, T), one to one: the highest remaining cosine of
+    `centroids` (K, T, w) and the server's `centers` (T, w) is taken repeatedly."""
+    left = functional.normalize(centroids, dim=2) @ functional.normalize(centers, dim=1).T
     clients, types, _ = left.shape
     match = torch.zeros(clients, types, dtype=torch.int64, device=left.device)
     every = torch.arange(clients, device=left.device)
@@ -119,13 +101,6 @@ def greedy_match(similarity: Tensor) -> Tensor:
         left[every, own, :] = -torch.inf
         left[every, :, server] = -torch.inf
     return match
-
-
-def align(centroids: Tensor, centers: Tensor) -> Tensor:
-    """The server's type for each client's link type, (K, T), by cosine of `centroids` (K, T, w) and of the
-    server's `centers` (T, w)."""
-    left, right = functional.normalize(centroids, dim=2), functional.normalize(centers, dim=1)
-    return greedy_match(left @ right.T)
 
 
 def regroup(values: Tensor, match: Tensor) -> Tensor:

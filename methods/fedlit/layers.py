@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 
 import dgl
 import numpy as np
@@ -31,26 +30,23 @@ class Layer:
 
     def __init__(self, every: Segments, types: int, rows: Tensor | None = None) -> None:
         """`every` are the segments of all nodes, `rows` (r,) ascending node ids; None: all."""
-        device, kept = every.client.device, torch.arange(every.rows) if rows is None else rows.cpu()
-        self.types, self.nodes = types, every.rows
-        self.rows = None if rows is None else rows.to(device)
-        self.segments = every if rows is None else every.among(rows)
+        device, rows = every.client.device, torch.arange(every.rows) if rows is None else rows.cpu()
+        self.types, self.nodes, self.rows = types, every.rows, rows.to(device)
+        self.segments = every.among(rows)
         self.channels = Segments(self.segments.sizes.repeat(types), device)
         """T·K segments of cells, one for each channel and client."""
         self.number = np.full(every.rows, -1, dtype=np.int32)
         """(n,) a node's index among the r, −1 if it is not one of them."""
         # As an array: numpy would take a tensor of one id for a scalar.
-        self.number[kept.numpy()] = np.arange(len(kept))
+        self.number[rows.numpy()] = np.arange(len(rows))
         self.cell = np.full((every.rows, types), -1, dtype=np.int32)
         """(n, T) the cell of each node and channel, −1 if there is none."""
-        self.cell[kept.numpy()] = np.arange(types * len(kept)).reshape(types, -1).T
-        self.drawn = draw_order(every.sizes, types)[kept].T.flatten().to(device)
+        self.cell[rows.numpy()] = np.arange(types * len(rows)).reshape(types, -1).T
+        self.drawn = draw_order(every.sizes, types)[rows].T.flatten().to(device)
         """(T·r,) positions of the cells' dropout masks, which are drawn for the cells of all nodes."""
 
     def among_all(self, outputs: Tensor) -> Tensor:
         """Expand outputs (r, C) to (n, C), NaN at nodes that are not computed."""
-        if self.rows is None:
-            return outputs
         every = outputs.new_full((self.nodes, outputs.shape[1]), math.nan)
         return every.index_copy_(0, self.rows, outputs)
 
@@ -75,63 +71,37 @@ def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count
     return layers
 
 
-class Messages:
-    """The messages that a layer's cells receive from the layer before, for given types of edges.
+def messages_between(
+    before: Layer, layer: Layer, graph: dgl.DGLGraph, weight: Tensor, itself: bool
+) -> Callable[[Tensor], Tensor]:
+    """The function from h, (b, width), of the layer before to the messages that a layer's cells receive,
+    (T·r, parts·width). In `graph` node v in channel t is T·v + t; `weight` is (edges,).
 
     The cell of node v in channel t receives (Â_t h)_v. With GraphSAGE, `itself`, it receives two parts:
     [h_v ‖ mean of h over v's neighbours of type t].
     """
-
-    def __init__(
-        self, layer: Layer, before: Layer, graph: dgl.DGLGraph, weight: Tensor, itself: bool
-    ) -> None:
-        """In `graph` node v in channel t is T·v + t; `weight` is (edges,)."""
-        self.layer, self.before, self.graph, self.weight, self.itself = layer, before, graph, weight, itself
-
-    def __call__(self, h: Tensor) -> Tensor:
-        """Messages to the cells, (T·r, parts·width), from h (b, width) of the layer before."""
-        if kernel_of(self.graph) == "dgl":
-            block, weight = self._block
-            read = dgl.ops.u_mul_e_sum(block, h, weight.unsqueeze(1))
-        else:
-            read = matrix_product(h, self._matrices)
-        return read.view(self.layer.channels.rows, -1)
-
-    def _entries(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[int, int]]:
-        """Values (e,), (rows, columns) and shape of the matrix S; S h are the messages, part by part."""
-        layer, parts = self.layer, 1 + self.itself
-        source, target = (end.numpy() for end in self.graph.edges())
-        value, row = self.weight.cpu().numpy(), layer.cell.ravel()[target]
-        if layer.rows is not None:
-            kept = np.flatnonzero(row >= 0)
-            value, row, source = value[kept], row[kept], source[kept]
-        row, column = parts * row + self.itself, self.before.number[source // layer.types]
-        if self.itself:
-            nodes = np.flatnonzero(layer.number >= 0)
-            row = np.append(row, parts * layer.cell[nodes].ravel())
-            column = np.append(column, self.before.number[nodes].repeat(layer.types))
-            value = np.append(value, np.ones(len(nodes) * layer.types, dtype=np.float32))
-        return value, (row, column), (parts * layer.channels.rows, self.before.segments.rows)
-
-    @cached_property
-    def _matrices(self) -> tuple[Tensor, Tensor]:
-        """S and Sᵀ."""
-        value, places, shape = self._entries()
-        matrix = sp.coo_matrix((value, places), shape=shape)
-        # Positions are distinct, so scipy need not search for duplicates.
-        matrix.has_canonical_format = True
-        matrix = matrix.tocsr()
-        device = self.weight.device
-        return as_feature_tensor(matrix).to(device), as_feature_tensor(matrix.T.tocsr()).to(device)
-
-    @cached_property
-    def _block(self) -> tuple[dgl.DGLGraph, Tensor]:
-        """S as a DGL block, and its edges' weights."""
-        value, (row, column), (rows, columns) = self._entries()
-        block = dgl.create_block(
-            (torch.from_numpy(column), torch.from_numpy(row)), num_src_nodes=columns, num_dst_nodes=rows
-        )
-        return block.to(self.weight.device), torch.from_numpy(value).to(self.weight.device)
+    parts, device = 1 + itself, weight.device
+    source, target = (end.numpy() for end in graph.edges())
+    value, row = weight.cpu().numpy(), layer.cell.ravel()[target]
+    kept = np.flatnonzero(row >= 0)
+    value, row, column = value[kept], parts * row[kept] + itself, before.number[source[kept] // layer.types]
+    if itself:
+        nodes = layer.rows.cpu().numpy()
+        row = np.append(row, parts * layer.cell[nodes].ravel())
+        column = np.append(column, before.number[nodes].repeat(layer.types))
+        value = np.append(value, np.ones(len(nodes) * layer.types, dtype=np.float32))
+    rows, columns = parts * layer.channels.rows, before.segments.rows
+    if kernel_of(graph) == "dgl":
+        ends = torch.from_numpy(column), torch.from_numpy(row)
+        block = dgl.create_block(ends, num_src_nodes=columns, num_dst_nodes=rows).to(device)
+        factor = torch.from_numpy(value).to(device).unsqueeze(1)
+        return lambda h: dgl.ops.u_mul_e_sum(block, h, factor).view(layer.channels.rows, -1)
+    matrix = sp.coo_matrix((value, (row, column)), shape=(rows, columns))
+    # Positions are distinct, so scipy need not search for duplicates.
+    matrix.has_canonical_format = True
+    matrix = matrix.tocsr()
+    both = as_feature_tensor(matrix).to(device), as_feature_tensor(matrix.T.tocsr()).to(device)
+    return lambda h: matrix_product(h, both).view(layer.channels.rows, -1)
 
 
 def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:

@@ -114,13 +114,9 @@ class FedPub(FederatedMethod):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""
-        return self.backbone.forward(self.inputs, self.effective(pruned=not trains(dropout)), dropout)
-
-    def effective(self, pruned: bool) -> Parameters:
-        """The weights that the clients compute with."""
-        if pruned:
-            return self.pruning(self.parameters).weights
-        return apply_masks(self.parameters)
+        own = self.parameters
+        weights = apply_masks(own) if trains(dropout) else self.pruning(own).weights
+        return self.backbone.forward(self.inputs, weights, dropout)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Eq. (4) summed over clients, ()."""
@@ -210,10 +206,10 @@ class FedPub(FederatedMethod):
 
     def functional_embedding(self) -> Tensor:
         """h̃, (K, hidden)."""
-        parameters = self.effective(pruned=True)
+        weights = self.pruning(self.parameters).weights
         if self.embedding is None:
-            return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, parameters))
-        return self.embedding(parameters)
+            return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, weights))
+        return self.embedding(weights)
 
     def finish(self) -> None:
         """Add the figures of the paper's Tables 3, 5 and 9 and Figure 6 for every exchange.

@@ -7,7 +7,6 @@ proxy's features instead of holding a copy each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import dgl
@@ -19,7 +18,8 @@ from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
+from fedsub.methods.stacked.parameters import Weights
+from fedsub.methods.stacked.propagation import normalised_edges, propagate, use_kernel
 
 BLOCKS = 5
 BLOCK_NODES = 100
@@ -77,39 +77,29 @@ class FunctionalEmbedding:
         kernel: str = "auto",
     ) -> None:
         self.backbone = backbone
-        architecture = backbone.architecture
-        features = proxy.features
-        if architecture.input_norm:
-            features = torch.nn.functional.layer_norm(features, features.shape[1:])
+        architecture, features = backbone.architecture, proxy.features
         plain = not (architecture.input_norm or architecture.residual or architecture.norm != "none")
         if architecture.backbone == "gcn" and plain and len(architecture.hidden) == 2:
-            self._prepare_gcn(proxy, device)
+            looped, weight = normalised_edges(proxy.graph)
+            self.aggregated = propagate(looped, features, weight).to(device)
+            mean = torch.full((len(features), 1), 1 / len(features))
+            self.pool = propagate(dgl.reverse(looped), mean, weight).T.contiguous().to(device)
+            """(1, m) operator that propagates once more and takes the mean over nodes."""
             return
+        if architecture.input_norm:
+            features = torch.nn.functional.layer_norm(features, features.shape[1:])
         shared = SharedFeatures(features, clients, device)
         copies = use_kernel(dgl.batch([proxy.graph] * clients), kernel)
         self.inputs = Inputs(shared.segments, shared, backbone.convolution(copies, device), classes)
 
-    def _prepare_gcn(self, proxy: Proxy, device: torch.device | str) -> None:
-        looped = with_self_loops(proxy.graph)
-        weight = symmetric_weight(looped)
-        nodes = len(proxy.features)
-        self.aggregated = propagate(looped, proxy.features, weight).to(device)
-        pool = propagate(dgl.reverse(looped), torch.full((nodes, 1), 1 / nodes), weight)
-        self.pool = pool.T.contiguous().to(device)
-        """(1, m) operator that propagates once more and takes the mean over nodes."""
-
-    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+    @torch.no_grad()
+    def __call__(self, parameters: Weights) -> Tensor:
         """h̃, (K, hidden), for stacked parameters with masks applied; without dropout."""
-        with torch.no_grad():
-            if self.aggregated is None:
-                return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, parameters))
-            return self._gcn(self.aggregated, parameters)
-
-    def _gcn(self, aggregated: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """mean(Â relu(Â X W₁ + b₁) W₂ + b₂), (K, hidden), from Â X and with the mean taken before W₂."""
-        first = parameters["layers.0.weight"]
-        bias = parameters["layers.0.bias"].unsqueeze(1)
-        hidden = torch.baddbmm(bias, aggregated.expand(len(first), -1, -1), first).relu_()
+        if self.aggregated is None:
+            return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, parameters))
+        # mean(Â relu(Â X W₁ + b₁) W₂ + b₂) from Â X, with the mean taken before W₂.
+        first, bias = parameters["layers.0.weight"], parameters["layers.0.bias"].unsqueeze(1)
+        hidden = torch.baddbmm(bias, self.aggregated.expand(len(first), -1, -1), first).relu_()
         pooled = torch.matmul(self.pool, hidden)
         out = torch.baddbmm(parameters["layers.1.bias"].unsqueeze(1), pooled, parameters["layers.1.weight"])
         return out.squeeze(1)

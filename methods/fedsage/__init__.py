@@ -114,9 +114,8 @@ class FedSagePlus(Mended):
             features = torch.cat([known, generated.features.cpu()])[mended.order]
             return prepare(self, mended.graph, features, sizes, position=mended.position)
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
-        own = kind(
-            federation.features, Segments(self.model_sizes(federation.sizes), self.device), self.device
-        )
+        segments = Segments(self.model_sizes(federation.sizes), self.device)
+        own = kind(federation.features, segments, self.device)
         return mended_inputs(self.backbone, mended, own, generated.features, self.task.width, sizes)
 
     def finish(self) -> None:
@@ -131,8 +130,8 @@ class FedSagePlus(Mended):
     def hide(self) -> None:
         """Draw the hidden nodes, and prepare the search among the other clients' features."""
         federation, options = self.federation, self.options
-        everyone = torch.ones(federation.nodes, dtype=torch.bool)
-        sample = federation.validation if options.hidden_from == "validation" else everyone
+        validation = federation.validation
+        sample = validation if options.hidden_from == "validation" else torch.ones_like(validation)
         random = np.random.default_rng(self.setting.seed)
         self.others = None
         if federation.clients > 1:

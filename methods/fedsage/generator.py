@@ -15,7 +15,6 @@ from typing import Literal
 
 import dgl
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.limits import Count, NonNegative, Share, Size
@@ -186,11 +185,3 @@ class NeighbourGenerator:
 
     def _runs(self, client: Tensor) -> Segments:
         return Segments(torch.bincount(client, minlength=self.clients), self.device)
-
-
-def count_loss(predicted: Tensor, missing: Tensor, share: Tensor) -> Tensor:
-    """Σ_k mean of smooth-L1(d̂, d) over client k's remaining nodes, ().
-
-    All arguments are (n,); `share` is 1 / remaining nodes of the node's client, 0 for a hidden node.
-    """
-    return torch.dot(functional.smooth_l1_loss(predicted, missing, reduction="none"), share)

@@ -33,12 +33,8 @@ def nearest_hidden(
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
     candidate = neighbour[first[row] + ranks(count)]
     step = max(1, CHUNK_ENTRIES // max(1, generated.shape[1]))
-    distance = torch.cat(
-        [
-            (generated[some] - features[other]).square().sum(dim=1)
-            for some, other in zip(row.split(step), candidate.split(step), strict=True)
-        ]
-    )
+    pairs = zip(row.split(step), candidate.split(step), strict=True)
+    distance = torch.cat([(generated[s] - features[u]).square().sum(dim=1) for s, u in pairs])
     least = distance.new_full((rows,), torch.inf).scatter_reduce(0, row, distance, "amin")
     place = torch.arange(len(row), device=row.device)
     place = torch.where(distance == least[row], place, len(row))
@@ -75,11 +71,8 @@ class OtherClients:
         (S, d), `client`, (S,), the rows' owners. The mean is taken over equally near nodes of one client.
         """
         step = max(1, CHUNK_ENTRIES // max(1, len(self.norm)))
-        pieces = [
-            self._gradient(rows, owner)
-            for rows, owner in zip(generated.split(step), client.split(step), strict=True)
-        ]
-        return torch.cat(pieces) if pieces else generated.clone()
+        chunks = zip(generated.split(step), client.split(step), strict=True)
+        return torch.cat([self._gradient(rows, owner) for rows, owner in chunks])
 
     def _gradient(self, generated: Tensor, owner: Tensor) -> Tensor:
         rows = len(generated)

@@ -13,7 +13,7 @@ from fedsub.methods.stacked.features import DenseFeatures, Features, NormalisedF
 from fedsub.methods.stacked.growth import Grown
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.propagation import kernel_of, use_kernel
-from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.stacked.segments import Segments, ranks
 
 
 def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.random.Generator) -> Tensor:
@@ -24,10 +24,9 @@ def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.rando
     nodes = sample.nonzero().squeeze(1).numpy()
     owner = client.numpy()[nodes]
     shuffled = np.lexsort((random.random(len(nodes)), owner))
-    size = np.bincount(owner, minlength=int(client[-1]) + 1)
-    rank = np.arange(len(nodes)) - np.repeat(size.cumsum() - size, size)
-    taken = rank < np.rint(share * size)[owner[shuffled]]
-    hidden = torch.zeros(len(sample), dtype=torch.bool)
+    size = np.bincount(owner)
+    taken = ranks(torch.from_numpy(size)).numpy() < np.rint(share * size)[owner]
+    hidden = torch.zeros_like(sample)
     hidden[torch.from_numpy(nodes[shuffled[taken]])] = True
     return hidden
 
@@ -54,7 +53,6 @@ class MendedFeatures(Features):
     def __init__(self, own: Features, added: Features, order: Tensor) -> None:
         """`own` has the n original rows, `added` the m additional rows; `order` is `Grown.order`."""
         self.own, self.added, self.order = own, added, order
-        self.rows, self.width = len(order), own.width
 
     def times(self, weight: Tensor) -> Tensor:
         """[X; X̂] W with client k's rows times `weight[k]`; (K, d, width) → (n + m, width)."""

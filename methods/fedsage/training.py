@@ -17,7 +17,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
-from fedsub.methods.fedsage.generator import FedSagePlusOptions, Generated, NeighbourGenerator, count_loss
+from fedsub.methods.fedsage.generator import FedSagePlusOptions, Generated, NeighbourGenerator
 from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
 from fedsub.methods.fedsage.mending import impair, mended_inputs
 from fedsub.methods.stacked.activation import Dropout
@@ -38,10 +38,8 @@ CHUNK_BYTES = 2**32
 
 def client_chunks(clients: int, width: int, options: FedSagePlusOptions) -> Iterator[range]:
     """Chunks of consecutive clients that are trained together."""
-    each = 16 * options.wide * width * max(1, options.neighbours)
-    step = max(1, CHUNK_BYTES // each)
-    for start in range(0, clients, step):
-        yield range(start, min(clients, start + step))
+    step = max(1, CHUNK_BYTES // (16 * options.wide * width * options.neighbours))
+    return (range(clients)[start : start + step] for start in range(0, clients, step))
 
 
 class GeneratorTraining:
@@ -111,7 +109,9 @@ class GeneratorTraining:
         counts = self.generator.counts(predicted) * self.remains
         generated = self.generator.generate(latent, counts, self.client, self.dropout)
         weight, others = self.options.feature_weight, self.method.others
-        loss = count_loss(predicted, self.missing.float(), self.share)
+        # Σ_k 1/|remaining nodes| Σ_v smooth-L1(d̂_v, d_v).
+        away = functional.smooth_l1_loss(predicted, self.missing.float(), reduction="none")
+        loss = torch.dot(away, self.share)
         if generated is not None:
             loss = loss + weight * self.own_loss(generated)
         loss = loss + self.class_loss(generated)

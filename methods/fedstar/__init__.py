@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import dgl
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -32,9 +31,6 @@ from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
 from fedsub.methods.stacked.segments import aligned, segment_product
 from fedsub.methods.stacked.walks import return_probabilities
-
-SHARED = "structure."
-"""Prefix of the parameters that are averaged."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +62,16 @@ class FedStar(FedAvg):
     """Â times `encoding`, (n, inner)."""
     smooth: Convolution
     """Multiplication by Â."""
-    layers: int
-    """Number of hidden layers of the feature encoder."""
-
-    def build(self) -> None:
-        self.layers = len(self.layer_widths())
-        super().build()
 
     def make_inputs(self) -> Inputs:
-        """The backbone's inputs; the encodings are computed as well."""
+        """The backbone's inputs. Computed as well: e, [one-hot degree ‖ return probabilities]; degrees above
+        `degrees` count as `degrees`, an isolated node's row is zero."""
         options, graph = self.options, self.federation.graph
-        encoding = structure_encoding(graph, self.federation.sizes, options.degrees, options.steps)
-        encoding = functional.pad(encoding.to(self.device), (0, 1), value=1.0)
+        degree = graph.in_degrees().clamp(max=options.degrees)
+        one_hot = functional.one_hot(degree, options.degrees + 1)[:, 1:].float()
+        walks = return_probabilities(graph, self.federation.sizes, options.steps)
+        encoding = torch.cat([one_hot, walks], dim=1).to(self.device)
+        encoding = functional.pad(encoding, (0, 1), value=1.0)
         self.encoding = functional.pad(encoding, (0, aligned(encoding.shape[1]) - encoding.shape[1]))
         self.smooth = normalised_adjacency(graph, self.device)
         self.smooth_encoding = self.smooth(self.encoding)
@@ -88,7 +82,7 @@ class FedStar(FedAvg):
         return () if self.architecture.backbone == "sgc" else self.architecture.hidden
 
     def shared(self) -> list[str]:
-        return [name for name in self.parameters if name.startswith(SHARED)]
+        return [name for name in self.parameters if name.startswith("structure.")]
 
     def initial_parameters(self) -> Parameters:
         architecture, generator, width = self.architecture, self.generator, self.options.width
@@ -108,7 +102,7 @@ class FedStar(FedAvg):
 
     def structure_layers(self) -> int:
         """Number of the structure encoder's convolutions: as in the feature encoder, SGC's hops included."""
-        return self.layers or self.architecture.hops
+        return len(self.layer_widths()) or self.architecture.hops
 
     @property
     def head_convolves(self) -> bool:
@@ -126,18 +120,14 @@ class FedStar(FedAvg):
         return start
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        h, s = self._embed(dropout)
-        head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
-        return add_bias(head(h, s, last), self.parameters["head.bias"], self.inputs.segments)
-
-    def _embed(self, dropout: Dropout | None) -> tuple[Tensor | None, Tensor]:
-        """h^L (None with SGC, which has none) and s^L; (n, width) each."""
-        structure = self._structure()
+        structure, segments = self._structure(), self.inputs.segments
+        # The last h is None with SGC, which has no hidden layer.
         h: Tensor | None = None
-        for index in range(self.layers):
+        for index in range(len(self.layer_widths())):
             summed = self._convolve(h, structure[index], f"layers.{index}")
-            h = activate(summed, self.parameters[f"layers.{index}.bias"], self.inputs.segments, dropout)
-        return h, structure[-1]
+            h = activate(summed, self.parameters[f"layers.{index}.bias"], segments, dropout)
+        head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
+        return add_bias(head(h, structure[-1], last), self.parameters["head.bias"], segments)
 
     def _structure(self) -> list[Tensor]:
         """s⁰ … s^L, (n, width) each; in place of s⁰ the list has `encoding`."""
@@ -180,14 +170,3 @@ class FedStar(FedAvg):
             return self.backbone.propagate(self.inputs.convolution, times(part))
 
         return self.backbone.convolve(times, spread)
-
-
-def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: int) -> Tensor:
-    """[one-hot degree ‖ return probabilities] of every node, (n, degrees + steps) float32.
-
-    `graph` is block-diagonal with `sizes`, (K,), nodes of each client. Degrees above `degrees` count as
-    `degrees`; an isolated node's row is zero.
-    """
-    degree = graph.in_degrees().clamp(max=degrees)
-    one_hot = functional.one_hot(degree, degrees + 1)[:, 1:].float()
-    return torch.cat([one_hot, return_probabilities(graph, sizes, steps)], dim=1)

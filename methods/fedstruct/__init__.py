@@ -34,7 +34,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import as_graph
+from fedsub.datasets.graph import as_graph
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
@@ -92,8 +92,6 @@ class FedStruct(FedSGD):
     """Multiplication by the clients' own Â."""
     structure_weights: np.ndarray
     """β of the global powers, (L_s,)."""
-    local_weights: np.ndarray
-    """β of the local powers, (L,)."""
     used: Tensor
     """(u,) training, validation and test nodes; only in version b."""
     rows: Tensor | None = None
@@ -154,7 +152,6 @@ class FedStruct(FedSGD):
             local_weight[-self.federation.nodes :][behind_last_edge(self.federation)] = 0
         self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
         self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
-        self.local_weights = hop_weights(self.options.beta, self.options.hops)
         if self.options.version == "b":
             self._acquire_rows()
 
@@ -193,15 +190,14 @@ class FedStruct(FedSGD):
         structure = self._structure(dropout)
         if self.options.network == "graphsage":
             return own + structure[self.position]
-        own = combined(own, self.spread_local, self.local_weights)
+        own = combined(own, self.spread_local, hop_weights(self.options.beta, self.options.hops))
         if self.options.private:
             structure = self._kept_apart(structure)
         if self.rows is None:
             spread = combined(structure, self.spread_global, self.structure_weights)
             return own + self._summed(spread[self.position])
-        if not trains(dropout):
-            return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
-        return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
+        at, rows = (self.task.train, self.train_rows) if trains(dropout) else (self.used, self.rows)
+        return own.index_add(0, at.to(self.device), self._summed(rows @ structure))
 
     def _kept_apart(self, structure: Tensor) -> Tensor:
         """g(S) in the C columns of each node's owner, zero in the others', (m, K·C). Sums over nodes are then

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedstruct.rows import reachable_pairs
+from fedsub.methods.stacked.parameters import unprefixed
 
 if TYPE_CHECKING:
     from fedsub.methods.fedstruct import FedStruct
@@ -48,10 +49,8 @@ class Traffic:
 def _structure_size(method: FedStruct) -> int:
     """|θ_s|, number of g's parameters. GraphSAGE's classifier is left out: it is Θ_c (eq. 10), whose gradient
     a client computes by itself (theorem 1). In the decoupled network the classifier is g's last layer."""
-    apart = ("structure.head.",) if method.options.network == "graphsage" else ()
-    named = method.parameters.items()
-    sizes = {name: value.numel() for name, value in named if name.startswith("structure.")}
-    return sum(size for name, size in sizes.items() if not name.startswith(apart))
+    sage, own = method.options.network == "graphsage", unprefixed("structure", method.parameters)
+    return sum(value.numel() for name, value in own.items() if not (sage and name.startswith("head.")))
 
 
 def _jacobians(method: FedStruct, present: Tensor) -> Tensor:

@@ -118,16 +118,13 @@ class Exchange:
         receive = sp.csr_matrix((1 / degree[self.receiver], entries), shape=shape[::-1])
         self.receive = receive.astype(np.float32)
         """(n, P): sums a node's rows over the senders and divides by its degree."""
-
-    def foreign_rows(self, client: np.ndarray) -> np.ndarray:
+        self.foreign = np.flatnonzero(client[self.receiver] != self.sender)
         """Pairs whose sender is another client, ascending: the rows sent over the network."""
-        return np.flatnonzero(client[self.receiver] != self.sender)
 
     def foreign_blocks(self, client: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """For every two different clients with an edge between them, the receiving client i and the pairs
         that are the rows of its B_i·k."""
-        pairs = self.foreign_rows(client)
-        clients = int(client.max()) + 1
+        pairs, clients = self.foreign, int(client.max()) + 1
         key = client[self.receiver[pairs]] * clients + self.sender[pairs]
         order = np.argsort(key, kind="stable")
         keys, first = np.unique(key[order], return_index=True)
@@ -157,7 +154,7 @@ def acquire(
             )
         return pruned_blocks(adjacency, client, rows, weights, options.pruning)
     # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
-    foreign = len(Exchange(adjacency, client).foreign_rows(client))
+    foreign = len(Exchange(adjacency, client).foreign)
     sent_bytes = (options.structure_hops - 1) * foreign * adjacency.shape[0] * FLOAT
     if size > options.rows_limit_gb:
         return None, sent_bytes
@@ -234,14 +231,13 @@ def pruned_rows(
     n) float32 with at most `keep` · L_s entries a row, and the bytes sent between clients.
     """
     exchange = Exchange(adjacency, client)
-    foreign = exchange.foreign_rows(client)
     power = sp.identity(adjacency.shape[0], dtype=np.float32, format="csr")
     combined = sp.csr_matrix(adjacency.shape, dtype=np.float32)
     sent_bytes = 0
     for step, weight in enumerate(weights):
         sent = largest_per_row(exchange.send @ power, keep)
         if step:
-            sent_bytes += int(np.diff(sent.indptr)[foreign].sum()) * (FLOAT + INDEX)
+            sent_bytes += int(np.diff(sent.indptr)[exchange.foreign].sum()) * (FLOAT + INDEX)
         power = largest_per_row(exchange.receive @ sent, keep)
         if weight:
             combined = combined + power * weight
@@ -250,9 +246,8 @@ def pruned_rows(
 
 def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
     """The `keep` largest entries of every row; of equal entries those in the first columns."""
-    matrix = sp.csr_matrix(matrix)
     counts = np.diff(matrix.indptr)
-    if not len(counts) or counts.max() <= keep:
+    if counts.max() <= keep:
         return matrix
     row = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((matrix.indices, -matrix.data, row))

@@ -93,7 +93,7 @@ class Features:
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         """`features` is (n, d), dense or `torch.sparse_csr`, rows in the order of `segments`."""
         self.segments = segments
-        self.rows, self.width = (int(length) for length in features.shape)
+        self.width = int(features.shape[1])
         self.dense: Tensor | None = None
         if is_dense(features):
             self.dense = features.to_dense().to(device)
@@ -101,7 +101,7 @@ class Features:
             matrix, client = as_scipy(features.cpu()), segments.client.cpu().numpy()
             columns = matrix.indices.astype(np.int64)
             columns += np.repeat(client, np.diff(matrix.indptr)) * self.width
-            shape = self.rows, segments.clients * self.width
+            shape = segments.rows, segments.clients * self.width
             offset = sp.csr_matrix((matrix.data, columns, matrix.indptr), shape=shape)
             transpose = offset.T.tocsr()
             self.matrix = as_feature_tensor(offset).to(device)
@@ -179,7 +179,6 @@ class CopiedFeatures(Features):
     def __init__(self, distinct: Features, copied: Tensor) -> None:
         """Row i is row `copied[i]`, (n,), of `distinct`."""
         self.distinct, self.copied = distinct, copied
-        self.rows, self.width = len(copied), distinct.width
 
     def times(self, weight: Tensor) -> Tensor:
         """X W; (1, d, width) → (n, width)."""
@@ -197,9 +196,7 @@ class DenseFeatures(Features):
     """X of all clients, (n, d), as it is: dense and differentiable whatever its entries."""
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
-        self.segments = segments
-        self.rows, self.width = (int(length) for length in features.shape)
-        self.dense = features.to(device)
+        self.segments, self.dense = segments, features.to(device)
 
 
 def is_dense(features: Tensor) -> bool:
@@ -245,7 +242,6 @@ class SharedFeatures(Features):
 
     def __init__(self, features: Tensor, clients: int, device: torch.device | str = "cpu") -> None:
         self.segments = Segments(torch.full((clients,), len(features)), device)
-        self.rows, self.width = clients * len(features), int(features.shape[1])
         self.shared = features.to(device)
 
     def times(self, weight: Tensor) -> Tensor:

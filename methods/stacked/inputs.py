@@ -196,7 +196,7 @@ def _levels(
             if isinstance(inputs.features, CopiedFeatures):
                 # The convolution sums neighbours' rows from the distinct rows of which they are copies.
                 distinct = inputs.features.distinct
-                sources, source = distinct.rows, inputs.features.copied.cpu()
+                sources, source = distinct.segments.rows, inputs.features.copied.cpu()
                 heard = replace(inputs, features=distinct, segments=distinct.segments)
         block, kept = narrowed(messages, weight, source, sources, after)
         levels.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -17,7 +16,7 @@ def keep_freed_memory() -> bool:
     and loses them when it is freed; on PubMed that doubles the time of a round (results/performance.md).
     Applies to the whole process; returns False if the C library is not glibc and nothing was changed.
     """
-    library = _c_library()
+    library = ctypes.CDLL(None)
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER))
     return hasattr(library, "mallopt") and all(library.mallopt(*each) for each in settings)
 
@@ -28,9 +27,5 @@ def return_freed_memory() -> bool:
     The fragments that one cell leaves free seldom fit the tensors of the next: a worker would grow to many
     times its largest cell. Returns False if the C library is not glibc or had nothing to return.
     """
-    library = _c_library()
+    library = ctypes.CDLL(None)
     return hasattr(library, "malloc_trim") and bool(library.malloc_trim(0))
-
-
-def _c_library() -> ctypes.CDLL:
-    return ctypes.CDLL(ctypes.util.find_library("c"))

@@ -25,8 +25,7 @@ _MOVED = "_fedsub_moved"
 
 
 class Adjacency:
-    """The edges of a DGL graph or block as CSR matrices, forward and transposed; `weighted` sets their
-    values."""
+    """The edges of a DGL graph or block, forward and transposed; `matrices` gives them values."""
 
     def __init__(self, graph: dgl.DGLGraph, device: torch.device) -> None:
         source, target = graph.edges()
@@ -39,23 +38,19 @@ class Adjacency:
         """Whether there is no weight → the last weight, its version and its matrices."""
 
     def matrices(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `weighted`, but cached for a weight that is passed again unchanged and is not learned."""
-        if weight is not None and weight.requires_grad:
-            return self.weighted(weight)
-        version = -1 if weight is None else weight._version
-        kept = self.last.get(weight is None)
-        if kept is None or kept[0] is not weight or kept[1] != version:
-            kept = self.last[weight is None] = weight, version, self.weighted(weight)
-        return kept[2]
-
-    def weighted(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones."""
-        matrices = []
-        for rows, shape in ((self.forward, self.shape), (self.backward, self.shape[::-1])):
-            pointer, column, edge = rows
-            values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()[edge]
-            matrices.append(csr_tensor(pointer, column, values, shape))
-        return matrices[0], matrices[1]
+        """The CSR matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones.
+        Cached for a weight that is passed again unchanged and is not learned."""
+        kept, version = self.last.get(weight is None), -1 if weight is None else weight._version
+        if kept is not None and kept[0] is weight and kept[1] == version:
+            return kept[2]
+        values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()
+        both = (*self.forward, self.shape), (*self.backward, self.shape[::-1])
+        forward, backward = (
+            csr_tensor(pointer, column, values[edge], shape) for pointer, column, edge, shape in both
+        )
+        if weight is None or not weight.requires_grad:
+            self.last[weight is None] = weight, version, (forward, backward)
+        return forward, backward
 
 
 def _compress(
@@ -177,10 +172,11 @@ def with_self_loops(graph: dgl.DGLGraph) -> dgl.DGLGraph:
     return use_kernel(dgl.add_self_loop(graph), kernel_of(graph))
 
 
-def symmetric_weight(graph: dgl.DGLGraph) -> Tensor:
-    """1/√(d_u d_v) for each edge of a graph with self-loops, Kipf & Welling 2017 eq. (2); (edges,)."""
+def symmetric_weight(graph: dgl.DGLGraph, degree: Tensor | None = None) -> Tensor:
+    """1/√(d_u d_v) for each edge of a graph with self-loops, Kipf & Welling 2017 eq. (2); (edges,). `degree`,
+    (n,) float32, are d; None: the graph's own."""
     source, target = graph.edges()
-    scale = graph.in_degrees().clamp(min=1).float().rsqrt()
+    scale = (graph.in_degrees().clamp(min=1).float() if degree is None else degree).rsqrt()
     return scale[source] * scale[target]
 
 

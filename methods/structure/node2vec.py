@@ -9,8 +9,7 @@ rate 0.01. numba runs it on one thread from one seed, so that a run is repeatabl
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,7 +50,7 @@ def node2vec(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) ->
 
     The result depends only on the graph, the settings and the seed.
     """
-    parameters = {**dataclasses.asdict(settings), "seed": seed, "version": VERSION}
+    parameters = {**asdict(settings), "seed": seed, "version": VERSION}
     return cache.remember(
         "structure", "node2vec", adjacency, parameters, lambda: _train(adjacency, settings, seed)
     )

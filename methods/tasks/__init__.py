@@ -20,6 +20,7 @@ from fedsub.datasets.links import LinkOptions, Links, Pairs, draw_links, merged_
 from fedsub.datasets.options import Spec
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.seeding import torch_stream
+from fedsub.datasets.sets import among
 from fedsub.methods.stacked.losses import cross_entropy
 from fedsub.methods.tasks import metrics
 from fedsub.methods.tasks.metrics import Items, Metric, Score
@@ -167,8 +168,6 @@ class NodeClassification(Task):
         """(K,) the commonest class among each client's training nodes, −1 without any."""
         self.validation = self._items(federation.validation)
         self.test = self._items(federation.test)
-        held_out = len(self.validation.rows)
-        self.validation_weight = torch.full((held_out,), 1 / max(held_out, 1), device=device)
 
     @classmethod
     def check(cls, spec: Spec) -> None:
@@ -220,8 +219,9 @@ class NodeClassification(Task):
         """Score `output`; the validation loss is pooled cross-entropy. Raises UserError as `loss` does."""
         self._check(output)
         loss, held = float("nan"), self.validation
-        if len(held.rows):
-            loss = float(cross_entropy(output.detach(), held.rows, held.labels, self.validation_weight))
+        if count := len(held.rows):
+            weight = torch.full((count,), 1 / count, device=output.device)
+            loss = float(cross_entropy(output.detach(), held.rows, held.labels, weight))
         return self.score(output, output, loss)
 
 
@@ -243,15 +243,14 @@ class LinkPrediction(Task):
         self.federation, self.metrics = data.federation, self.metrics_with()
         self.width, self.clients = data.options.width, data.federation.clients
         client = data.federation.client
-        trained = client[data.train.ends[0]]
-        self.train, self.train_client = data.train.to(device), trained.to(device)
-        self.train_count = torch.bincount(trained, minlength=self.clients)
+        self.client, self.train = client.to(device), data.train.to(device)
+        self.train_count = torch.bincount(client[data.train.ends[0]], minlength=self.clients)
         # A pair across clients belongs to no client: all pairs get one score, recorded for the first client.
         scored = client if data.options.pairs == "inside" else torch.zeros_like(client)
         self.validation, self.test = self._items(data.validation, scored), self._items(data.test, scored)
         self.ends = data.validation.ends.to(device), data.test.ends.to(device)
         """Rows of the validation pairs' nodes and of the test pairs' nodes, (2, P) each."""
-        self.sampler = Sampler(data, seed, device) if data.options.negatives == "fresh" else None
+        self.sampler = Sampler(data, seed) if data.options.negatives == "fresh" else None
 
     @classmethod
     def check(cls, spec: Spec) -> None:
@@ -277,13 +276,13 @@ class LinkPrediction(Task):
         """Return the task with the same pairs and the sampler of fresh negatives reset."""
         again = copy(self)
         if self.sampler is not None:
-            again.sampler = Sampler(self.links, self.seed, self.device)
+            again.sampler = Sampler(self.links, self.seed)
         return again
 
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training cross-entropy, (K,); every call draws the fresh negatives anew."""
-        pairs = self.train if self.sampler is None else self.sampler()
-        client = self.train_client if self.sampler is None else self.sampler.client[pairs.ends[0]]
+        pairs = self.train if self.sampler is None else self.sampler().to(self.device)
+        client = self.client[pairs.ends[0]]
         losses = functional.binary_cross_entropy_with_logits(
             dot_products(output, pairs.ends), pairs.joined, reduction="none"
         )
@@ -307,18 +306,16 @@ class Sampler:
 
     state = ("generator",)
 
-    def __init__(self, links: Links, seed: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, links: Links, seed: int) -> None:
         federation = links.federation
         self.generator = torch_stream(seed, NEGATIVES)
-        self.device = device
         self.positives = links.train.ends[:, links.train.joined > 0]
         owner = federation.client[self.positives[0]]
         self.sizes = federation.sizes[owner]
         self.starts = (federation.sizes.cumsum(0) - federation.sizes)[owner]
         self.origin = federation.origin
         self.total = federation.source.nodes
-        self.barred = torch.from_numpy(links.barred)
-        self.client = federation.client.to(device)
+        self.barred = links.barred
 
     def __call__(self) -> Pairs:
         """Return the pairs of one epoch: edges first, then negatives."""
@@ -326,12 +323,11 @@ class Sampler:
         ends = (draw * self.sizes).long() + self.starts
         first, second = self.origin[ends[0]], self.origin[ends[1]]
         codes = torch.minimum(first, second) * self.total + torch.maximum(first, second)
-        at = torch.searchsorted(self.barred, codes).clamp(max=max(len(self.barred) - 1, 0))
-        free = (first != second) & (self.barred[at] != codes)
+        free = (first != second) & ~torch.from_numpy(among(codes.numpy(), self.barred))
         ends = torch.cat([self.positives, ends[:, free]], dim=1)
         joined = torch.zeros(ends.shape[1])
         joined[: self.positives.shape[1]] = 1
-        return Pairs(ends, joined).to(self.device)
+        return Pairs(ends, joined)
 
 
 def dot_products(output: Tensor, ends: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets.cache import folder, remember
+from fedsub.datasets.cache import remember
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.files import explained, write_atomically
+from fedsub.datasets.files import explained, user_cache, write_atomically
 from tests.methods.federations import small_dataset
 
 GRAPH, OTHER = (small_dataset(nodes=6, seed=seed).adjacency() for seed in (0, 1))
@@ -25,7 +25,7 @@ def test_it_is_computed_once_and_again_for_other_content() -> None:
     assert (ask(2) == 1).all()
     assert (ask(2, seed=1) == 2).all()
     assert remember("structure", "x", OTHER, {"seed": 0}, lambda: np.full((6, 2), 3)).max() == 3
-    assert not list(folder("structure").glob("*.tmp"))
+    assert not list((user_cache() / "structure").glob("*.tmp"))
 
 
 def pickled(file: Path) -> None:
@@ -50,7 +50,7 @@ def exchanged(file: Path) -> None:
 )
 def test_a_broken_file_is_computed_again(damage, said: str, caplog: pytest.LogCaptureFixture) -> None:
     ask(0)
-    (file,) = folder("structure").glob("*.npz")
+    (file,) = (user_cache() / "structure").glob("*.npz")
     damage(file)
     assert (ask(1) == 1).all()
     assert said in caplog.text
@@ -60,7 +60,7 @@ def test_a_broken_file_is_computed_again(damage, said: str, caplog: pytest.LogCa
 def test_an_array_of_another_file_is_computed_again() -> None:
     ask(0, seed=0)
     ask(1, seed=1)
-    one, other = folder("structure").glob("*.npz")
+    one, other = (user_cache() / "structure").glob("*.npz")
     one.write_bytes(other.read_bytes())
     assert (ask(0, seed=0) == 0).all()
     assert (ask(1, seed=1) == 1).all()
@@ -70,7 +70,7 @@ def test_an_array_of_another_file_is_computed_again() -> None:
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
     ask(3)
-    (file,) = folder("structure").glob("*.npz")
+    (file,) = (user_cache() / "structure").glob("*.npz")
     content = bytearray(file.read_bytes())
     content[int(place * len(content))] ^= 1 << bit
     file.write_bytes(content)

@@ -8,16 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from fedsub.datasets.archive import as_dataset
-from fedsub.datasets.loaders import (
-    MalformedFileError,
-    am_gcn,
-    gnn_benchmark,
-    graphsaint,
-    heterophilous,
-    ogb,
-    wikics,
-)
-from fedsub.datasets.loaders.raw import RawGraph
+from fedsub.datasets.loaders import am_gcn, gnn_benchmark, graphsaint, heterophilous, ogb, wikics
+from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph
 from tests.datasets import formats
 
 WRITERS = {

@@ -10,7 +10,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from fedsub.datasets.archive import as_dataset
-from fedsub.datasets.loaders import MalformedFileError, acdne, facebook100, musae
+from fedsub.datasets.loaders import acdne, facebook100, musae
+from fedsub.datasets.loaders.raw import MalformedFileError
 from fedsub.datasets.partition import partition
 
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedsub.datasets.loaders import MalformedFileError, planetoid
+from fedsub.datasets.loaders import planetoid
 from fedsub.datasets.loaders.pickles import as_array, load_pickle
 from fedsub.datasets.loaders.planetoid import parse
+from fedsub.datasets.loaders.raw import MalformedFileError
 from tests.datasets import formats
 
 PYTHON2_ARRAY = (

@@ -4,7 +4,8 @@ Slow and obvious on purpose; the stacked program must give the same parameters.
 """
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as functional
+from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.architecture import Architecture
@@ -50,7 +51,7 @@ def formula(part: dict[str, Tensor], weights: Parameters, architecture: Architec
     """Logits of one client from its dense features and adjacency matrix."""
     h, adjacency = part["features"], part["adjacency"]
     if architecture.input_norm:
-        h = layer_norm(h, weights["norm.gain"], weights["norm.bias"])
+        h = functional.layer_norm(h, h.shape[1:], weights["norm.gain"], weights["norm.bias"])
     looped = adjacency + torch.eye(len(adjacency))
     scale = looped.sum(dim=1).rsqrt()
     normalised = scale[:, None] * looped * scale[None, :]
@@ -75,7 +76,7 @@ def formula(part: dict[str, Tensor], weights: Parameters, architecture: Architec
             if architecture.residual and architecture.backbone in ("gcn", "gat"):
                 h = h + before @ weights[f"{name}.residual"]
             if architecture.norm == "layer":
-                h = layer_norm(h, weights[f"{name}.gain"], weights[f"{name}.shift"])
+                h = functional.layer_norm(h, h.shape[1:], weights[f"{name}.gain"], weights[f"{name}.shift"])
             if architecture.head != "bare" or index < len(architecture.hidden) - 1:
                 h = h.relu()
         if architecture.head == "convolution" and architecture.backbone != "gprgnn":
@@ -85,11 +86,6 @@ def formula(part: dict[str, Tensor], weights: Parameters, architecture: Architec
         powers = (torch.linalg.matrix_power(normalised, hop) for hop in range(architecture.gpr_hops + 1))
         logits = sum(g * power @ logits for g, power in zip(weights["head.pagerank"], powers, strict=True))
     return logits
-
-
-def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    module = nn.LayerNorm(len(gain))
-    return torch.func.functional_call(module, {"weight": gain, "bias": shift}, h)
 
 
 def forward(part: dict[str, Tensor], weights: Parameters, backbone: str) -> Tensor:

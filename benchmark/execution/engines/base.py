@@ -33,11 +33,6 @@ def lacked_memory(record: Record) -> bool:
     return said.startswith(_OUT_OF_MEMORY) or _TORCH_LACKS in said
 
 
-def uses_cuda(cell: Cell) -> bool:
-    """Whether the cell runs on a CUDA device."""
-    return cell.device.startswith("cuda")
-
-
 class Engine(Protocol):
     """Runs cells and yields each record as soon as it exists, in any order."""
 

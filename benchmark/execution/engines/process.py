@@ -19,7 +19,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.execution.callbacks import Round
 from fedsub.benchmark.execution.engines.base import KILLED, MakeFailure, RunCell, lacked_memory
 from fedsub.benchmark.machine import thread_variables
 from fedsub.benchmark.records.record import FAILED, Record
@@ -51,69 +51,67 @@ class ProcessPool:
         # A cell is taken only when a worker is free for it: other processes may run the rest.
         waiting = iter(cells)
         timeout = math.inf if self.timeout is None else self.timeout
-        team: list[_Worker] = []
+        idle: list[_Worker] = []
+        busy: dict[_Worker, Cell] = {}
         lost: list[Cell] = []
-        tried_again: set[str] = set()
+        is_second = False
+
+        def begin(cell: Cell) -> None:
+            worker = idle.pop() if idle else _Worker(work, self.threads)
+            busy[worker] = cell
+            worker.give(cell)
+
         try:
             while True:
-                busy = [worker for worker in team if worker.cell]
-                for given in islice(waiting, self.workers - len(busy)):
-                    idle = next((worker for worker in team if worker.cell is None), None)
-                    if idle is None:
-                        team.append(idle := _Worker(work, self.threads))
-                    idle.give(given)
-                    busy.append(idle)
+                for cell in islice(waiting, self.workers - len(busy)):
+                    begin(cell)
                 if not busy:
                     if not lost:
                         return
                     # Idle workers are stopped to free their memory for the retried cell.
-                    while team:
-                        team.pop().stop()
-                    busy = [_Worker(work, self.threads)]
-                    team += busy
-                    tried_again.add(lost[-1].key)
-                    busy[0].give(lost.pop())
+                    while idle:
+                        idle.pop().stop()
+                    is_second = True
+                    begin(lost.pop())
                 patience = max(0.0, timeout - max(worker.age() for worker in busy))
                 channels = [worker.channel for worker in busy]
                 ready = connection.wait(channels, min(patience, _LONGEST_WAIT))
-                for worker in busy:
-                    cell = worker.cell
-                    assert cell is not None
+                for worker, cell in [*busy.items()]:
                     answer: Record | Round | None = None
                     if worker.channel in ready:
                         try:
                             answer = worker.answer()
                         except (EOFError, OSError):
-                            team.remove(worker)
-                            answer = failed(cell, worker.why_gone(cell.key in tried_again))
+                            answer = failed(cell, worker.why_gone(is_second))
+                            worker.stop()
                     if isinstance(answer, Round) and (answer := self.on_round(answer)) is not None:
                         worker.stop()
-                        team.remove(worker)
                     if isinstance(answer, Record):
                         # After an error of CUDA every later call of its process may fail.
-                        if answer.status == FAILED and cell.device != "cpu" and worker in team:
+                        if answer.status == FAILED and cell.device != "cpu":
                             worker.stop()
-                            team.remove(worker)
-                        if self.retries and lacked_memory(answer) and cell.key not in tried_again:
+                        del busy[worker]
+                        if not worker.channel.closed:
+                            idle.append(worker)
+                        if self.retries and lacked_memory(answer) and not is_second:
                             lost.append(cell)
                         else:
                             yield answer
                     elif worker.age() >= timeout:
                         worker.stop()
-                        team.remove(worker)
+                        del busy[worker]
                         yield failed(cell, f"it was stopped after {timeout:g} s, its --timeout")
         finally:
-            for worker in team:
+            for worker in (*busy, *idle):
                 worker.stop()
 
 
 class _Worker:
-    """One process of the pool and the cell that it runs."""
+    """One process of the pool; it runs a cell at a time."""
 
     def __init__(self, work: RunCell, threads: int) -> None:
         context = get_context("spawn")
         self.channel, far_end = context.Pipe()
-        self.cell: Cell | None = None
         self._begun: float | None = None
         self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, work), daemon=True)
         # Starting the tracker later would unblock the interrupts that are blocked below.
@@ -130,7 +128,6 @@ class _Worker:
         far_end.close()
 
     def give(self, cell: Cell) -> None:
-        self.cell = cell
         self._begun = None
         # A worker may have died idle: its closed channel reads as ready, and `answer` reports the death.
         with suppress(BrokenPipeError):
@@ -148,8 +145,6 @@ class _Worker:
         answer: Record | Round | None = self.channel.recv()
         if answer is None:
             self._begun = time.monotonic()
-        elif isinstance(answer, Record):
-            self.cell = None
         return answer
 
     def why_gone(self, is_second: bool) -> str:

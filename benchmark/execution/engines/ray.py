@@ -38,11 +38,10 @@ class RayEngine:
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
         path = os.pathsep.join(filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH"))))
         variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": path}
-        here = not os.environ.get("RAY_ADDRESS")
-        arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
-        arguments |= {"include_dashboard": False, "runtime_env": {"env_vars": variables}}
+        cores = None if os.environ.get("RAY_ADDRESS") else self.workers * self.threads
+        how = {"log_to_driver": False, "include_dashboard": False, "runtime_env": {"env_vars": variables}}
         try:
-            ray.init(log_to_driver=False, **arguments)
+            ray.init(num_cpus=cores, **how)
         except ConnectionError as error:
             raise UserError(f"no Ray cluster answers: correct or unset RAY_ADDRESS ({error})") from error
         waiting = iter(cells)
@@ -64,7 +63,7 @@ class RayEngine:
                 # A cell is taken only when cores are free for it: other processes may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
                 for cell in islice(waiting, max(0, free)):
-                    if base.uses_cuda(cell) and not ray.cluster_resources().get("GPU"):
+                    if cell.device != "cpu" and not ray.cluster_resources().get("GPU"):
                         # Its task would wait for ever.
                         yield failed(cell, "no node of this Ray cluster has a GPU: leave out --device")
                     else:
@@ -98,7 +97,7 @@ class RayEngine:
         times = 2 * base.SPARE if is_second else base.SPARE
         return {
             "num_cpus": largest.get("CPU", self.threads) if is_second else self.threads,
-            "num_gpus": int(base.uses_cuda(cell)),
+            "num_gpus": int(cell.device != "cpu"),
             "memory": int(min(times * self.memory(cell) * 2**20, largest.get("memory", 0))),
             "max_retries": 0,
         }

@@ -66,7 +66,7 @@ class SlurmEngine:
         jobs: list[tuple[Any, Cell]] = []
         try:
             for on_cuda in (False, True):
-                same = [cell for cell in cells if base.uses_cuda(cell) == on_cuda]
+                same = [cell for cell in cells if (cell.device != "cpu") == on_cuda]
                 if same:
                     jobs += zip(self._submit(work, same, 2 if lost is None else 1), same, strict=True)
             while jobs:
@@ -103,7 +103,7 @@ class SlurmEngine:
         return {
             "name": "fedsub",
             "cpus_per_task": self.threads,
-            "gpus_per_node": 1 if base.uses_cuda(cells[0]) else None,
+            "gpus_per_node": 1 if cells[0].device != "cpu" else None,
             "mem_gb": math.ceil(megabytes / 1024) or None,
             # Slurm needs a finite time limit.
             "timeout_min": USUAL_TIME if math.isinf(timeout) else math.ceil(timeout / 60),

@@ -38,13 +38,8 @@ def client_app(folder: Path) -> ClientApp:
 def _sizes(message: Message, context: Context) -> Message:
     """Reply with the client's number and sizes, which the server needs."""
     held = _held(context)
-    known = {
-        "client": int(context.node_config["partition-id"]),
-        "nodes": held.nodes,
-        "training-nodes": int(held.train.sum()),
-        "width": held.width,
-        "classes": held.classes,
-    }
+    known = {"client": int(context.node_config["partition-id"]), "training-nodes": int(held.train.sum())}
+    known |= {"nodes": held.nodes, "width": held.width, "classes": held.classes}
     return Message(RecordDict({"known": ConfigRecord(known)}), reply_to=message)
 
 
@@ -60,39 +55,37 @@ class _Turn:
         draws = Draws(cell.seed, int(context.node_config["partition-id"])) if known else None
         self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting), draws)
         self.file = Path(str(context.node_config["data"])).with_suffix(f".{context.run_id}.state")
-        self.masks: Masks = {}
+        masks: Masks | None = None
         self.kept: dict[int, dict[str, Any]] = {}
         """Last round whose message the server received → the state after it."""
         if heard := int(self.asked["heard"]):
             self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
             self.client.state.load(self.kept[heard]["state"])
-            self.masks = self.kept[heard]["masks"]
-        self.evaluation = ""
+            masks = self.kept[heard]["masks"] or None
         if "form" in self.asked:
-            self.client.receive(unpack(message.content, self.masks or None))
-            if scores_received(self.client.method):
-                self.evaluation = self._scores()
+            self.client.receive(unpack(message.content, masks))
 
     def train(self) -> Message:
         """Train one round and return the client's message."""
-        loss = self.client.train(int(self.asked["round"]), int(self.asked["epochs"]))
-        if not scores_received(self.client.method):
-            self.evaluation = self._scores()
+        method, number = self.client.method, int(self.asked["round"])
+        received = scores_received(method)
+        scores = self._scores() if received and "form" in self.asked else ""
+        loss = self.client.train(number, int(self.asked["epochs"]))
+        if not received:
+            scores = self._scores()
         message = self.client.send()
-        self.masks = masks_of(message)
         with written_atomically(self.file) as stream:
-            now = {"state": self.client.state.save(), "masks": dict(self.masks)}
-            torch.save({**self.kept, int(self.asked["round"]): now}, stream)
-        method = self.client.method
+            now = {"state": self.client.state.save(), "masks": masks_of(message)}
+            torch.save({**self.kept, number: now}, stream)
         content = pack(message, method.received, bits=method.schedule.quantise)
-        content["told"].update(loss=float(loss), scores=self.evaluation)
+        content["told"].update(loss=float(loss), scores=scores)
         return Message(content, reply_to=self.message)
 
     def evaluate(self) -> Message:
         """Return the scores of the client's model; after the last round, remove its state file."""
         if self.asked["last"]:
             self.file.unlink(missing_ok=True)
-        told = ConfigRecord({"scores": self.evaluation or self._scores()})
+        told = ConfigRecord({"scores": self._scores()})
         return Message(RecordDict({"told": told}), reply_to=self.message)
 
     def _scores(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.execution.flower.app import OWN, OWN_PARTS
@@ -23,10 +22,8 @@ from fedsub.methods import tasks
 from fedsub.methods.core import registry
 from fedsub.methods.core.training import check_selects
 
-PACKAGE = "federation"
 PATIENCE = 600
 """Seconds that the server waits for clients to join, and for the messages of a round."""
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def create_planned(request: Request, folder: Path) -> Cell:
@@ -35,8 +32,7 @@ def create_planned(request: Request, folder: Path) -> Cell:
     Raises UserError for a request of several cells, and as `create` does.
     """
     plan = make_plan(request)
-    alike = [replace(cell, seed=plan.cells[0].seed) for cell in plan.cells]
-    titles = {cell.key: f"{cell.protocol} {cell.title}".strip() for cell in alike}
+    titles = {cell.group: f"{cell.protocol} {cell.title}".strip() for cell in plan.cells}
     if len(titles) != 1:
         skipped = (f"{skip.what}: {skip.reason}" for skip in plan.skipped)
         found = "; ".join(titles.values() or skipped)
@@ -45,7 +41,6 @@ def create_planned(request: Request, folder: Path) -> Cell:
         )
     cell = plan.cells[0]
     with user_objects(custom.user_objects_of(cell)):
-        check(cell)
         create(cell, make_clients(cell)[2], folder)
     return cell
 
@@ -63,28 +58,19 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
     with explained("write", folder):
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder} is not empty: give a new folder")
-        package = folder / PACKAGE
-        package.mkdir(parents=True)
-        for side in ("client", "server"):
-            text = (
-                "from pathlib import Path\n\n"
-                f"from fedsub.benchmark.execution.flower.{side} import {side}_app\n\n"
-                f"app = {side}_app(Path(__file__).parent)\n"
-            )
-            (package / f"{side}.py").write_text(text, encoding="utf-8")
-        (package / "__init__.py").touch()
+        folder.mkdir(parents=True, exist_ok=True)
         runs = custom.with_metrics(cell, lambda name: Path(name).name)
         for part in OWN_PARTS & custom.paths_of(cell).keys():
             runs = custom.renamed(runs, part, custom.paths_of(cell)[part].name)
         for name, source in files.items():
-            target = package / OWN / name
+            target = folder / OWN / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-        fields = {"package": PACKAGE, "patience": PATIENCE, "title": cell.title, "clients": cell.clients}
         # TOML has no escapes for halves of a character outside the basic plane.
-        quoted, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
-        for template in TEMPLATES.iterdir():
-            text = template.read_text("utf-8").format(quoted=quoted, cell=stored, **fields)
+        title, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
+        for template in (Path(__file__).parent / "templates").iterdir():
+            text = template.read_text("utf-8")
+            text = text.format(cell=cell, patience=PATIENCE, title=title, stored=stored)
             (folder / template.stem).write_text(text, encoding="utf-8")
         for client in range(federation.clients):
             own = federation.only(client).source

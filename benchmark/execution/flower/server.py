@@ -65,11 +65,9 @@ class _Run:
         """Node → why it could not report its client."""
         self.met: set[int] = set()
         """Every node that reported its client; a client that reconnects may be another node."""
-        self.heard: dict[int, int] = {}
-        """Client → the round of its last message."""
+        self.heard: dict[int, tuple[int, Masks]] = {}
+        """Client → the round of its last message, and its masks."""
         self.sizes: dict[int, Mapping[str, int]] = {}
-        self.masks: dict[int, Masks] = {}
-        """Client → the masks of its last message."""
         self.scores: dict[int, Mapping[str, Any]] = {}
         """Client → its last scores."""
 
@@ -83,7 +81,7 @@ class _Run:
         held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
         method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
         server = ServerHalf(method, weights / weights.sum())
-        progress.seconds["setup"] = time.perf_counter() - started
+        method.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
         received = scores_received(method)
         for number in range(1, schedule.rounds + 1):
@@ -92,8 +90,8 @@ class _Run:
             if number == 1 and not received:
                 # Evaluations also cover clients that have not trained yet.
                 self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
-            drawn = [k for k in range(cell.clients) if epochs[k]]
-            asked = {k: self._asked({"round": number, "epochs": epochs[k]}, answers.get(k), k) for k in drawn}
+            told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
+            asked = {k: self._asked(each, answers.get(k), k) for k, each in told.items()}
             used = self._take(number, method, self._send("train", asked))
             if received and not schedule.partial and number > 1:
                 self._evaluated(number - 1, method, progress)
@@ -112,11 +110,11 @@ class _Run:
                 self._ask_scores({k: answers[k] if receiving[k] else None for k in answers}, last)
                 if received:
                     self._evaluated(number, method, progress)
-            progress.seconds["train"] += time.perf_counter() - begun
+            method.seconds["train"] += time.perf_counter() - begun
             if evaluated:
                 # Clients that are scored after local training have not sent its result yet.
                 progress.spent["bytes"].append(method.channel.total if received else spent)
-                progress.spent["seconds"].append(sum(progress.seconds.values()))
+                progress.spent["seconds"].append(sum(method.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(used)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])
         return asdict(outcome_of(method, method.setting.scoring, progress, nodes))
@@ -170,11 +168,11 @@ class _Run:
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
         """Return a message to a client: what to do, and the answer to its last message."""
-        what["heard"] = self.heard.get(client, 0)
-        if answer is None:
-            return RecordDict({"told": ConfigRecord(what)})
-        content = pack(answer, answer, self.masks.get(client))
-        content["told"].update(what)
+        content = RecordDict({"told": ConfigRecord({})})
+        heard, masks = self.heard.get(client, (0, None))
+        if answer is not None:
+            content = pack(answer, answer, masks)
+        content["told"].update(what, heard=heard)
         return content
 
     def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
@@ -213,7 +211,7 @@ class _Run:
             raise UserError(f"no message of round {number} could be used: {min(refused.items())[1]}")
         self.scores |= {client: scores for client, (*_, scores) in used.items() if scores}
         for client, (message, *_) in used.items():
-            self.heard[client], self.masks[client] = number, masks_of(message)
+            self.heard[client] = number, masks_of(message)
             method.channel.bytes_up += size_of(replies[client])
         return used
 
@@ -231,7 +229,6 @@ class _Run:
         if not self.cell.schedule.evaluates(number):
             return
         check_finite(method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
-        progress.rounds.append(number)
         progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 
 

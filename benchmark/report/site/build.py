@@ -70,16 +70,14 @@ def write_site(results: Path, facts: Facts) -> Path:
         write_page(folder / name, (Path(__file__).parent / "assets" / name).read_bytes())
     docs = "docs/index.html" if (folder / "docs" / "index.html").is_file() else ""
     home = environment.get_template("index.html").render(**_home(facts), docs=docs)
-    write_page(folder / "index.html", home.encode())
-    return folder / "index.html"
+    return write_page(folder / "index.html", home.encode())
 
 
 def pages(facts: Facts) -> Iterator[Page]:
     """Return every page except the first."""
-    places = [place for place, entry in enumerate(facts.entries) if entry.answer[1]]
+    decided = [(entry, address) for entry, address in facts.figures if entry.answer[1]]
     # The clearest example: undecidable from print, and decided by the code of the method's own paper.
-    example = max(places, key=lambda place: _clarity(facts.entries[place]), default=None)
-    worked = None if example is None else (facts.entries[example], facts.figure_addresses[example])
+    worked = max(decided, key=lambda figure: _clarity(figure[0]), default=None)
     values = {"rule": agreement, "seeds": sequential, "near": TOLERANCE, "worked": worked}
     return chain(
         leaderboard.pages(facts),
@@ -89,18 +87,17 @@ def pages(facts: Facts) -> Iterator[Page]:
         method.graph_pages(facts),
         [Page("decide", "How we decide", "decide.html", values)],
         [Page("submit", "Submit your results", "submit.html", {})],
-        [Page("arena", "The arena", "arena.html", _arena(facts))] if facts.arena else [],
+        [Page("arena", "The arena", "arena.html", _arena(facts, facts.arena))] if facts.arena else [],
     )
 
 
-def _arena(facts: Facts) -> dict[str, Any]:
+def _arena(facts: Facts, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values for the view of the arena."""
-    found = facts.arena or {}
     places = (("printed", 1), ("reproduced", 2), ("tuned", 3))
     drawn = [
         Line(each["method"], [(place, each[name]) for name, place in places if each[name] is not None])
         # Those that rest on most figures come first: few fit.
-        for each in sorted(found.get("gains", ()), key=lambda each: -each["figures"])
+        for each in sorted(found["gains"], key=lambda each: -each["figures"])
     ]
     titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
     svg = lines(drawn, *titles, "Gains of papers' methods") if drawn else ""
@@ -171,6 +168,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "code": _code,
         "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",
+        "heat": leaderboard.heat,
         "number": leaderboard.number,
         "ranks": leaderboard.ranks_of,
         "slug": slug,

@@ -15,7 +15,6 @@ LETTERS = 27
 """Largest number of letters of a name in a scatter plot; the mark's title has the whole name."""
 LABELS = 6
 """Largest number of names in a drawing."""
-_SPAN = 0.04
 
 
 def strip(interval: tuple[float, float] | None, middle: float, reach: float, band: float = 0.0) -> Markup:
@@ -104,25 +103,18 @@ def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Marku
     drawn = [line for line in drawn if line.points][:LABELS]
     y, up = _upright([value for line in drawn for _, value in line.points])
     last = max((place for line in drawn for place, _ in line.points), default=1.0)
-
-    def x(value: float) -> float:
-        return round(LEFT + value / last * (WIDTH - LEFT - RIGHT), 1)
-
+    x = _axis(0, last, LEFT, WIDTH - RIGHT)
     ticks = [(x(tick), f"{tick:g}") for tick in _ticks(0, last)]
     parts = [*_frame(ticks, up, x_title, y_title, said)]
     named = []
     for number, line in enumerate(drawn):
         path = " L".join(f"{x(place)} {y(value)}" for place, value in line.points)
+        place, end = line.points[-1]
         if len(line.points) == 1:
-            place, value = line.points[0]
             mark = Markup('<circle class="dot best" cx="{}" cy="{}" r="4"/>')
-            parts.append(mark.format(x(place), y(value)))
-        end = line.points[-1][1]
-        parts.append(
-            Markup('<path class="line line-{}" d="M{}"><title>{}: {}</title></path>').format(
-                number, path, line.name, f"{end:.1f} at the end"
-            )
-        )
+            parts.append(mark.format(x(place), y(end)))
+        shape = Markup('<path class="line line-{}" d="M{}"><title>{}: {:.1f} at the end</title></path>')
+        parts.append(shape.format(number, path, line.name, end))
         named.append((WIDTH - RIGHT + 4.0, y(end), line.name, f"name-{number}"))
     return Markup("").join([*parts, *_names(named), Markup("</svg>")])
 
@@ -148,9 +140,7 @@ def ranks(methods: Sequence[tuple[str, float]], groups: Sequence[tuple[int, int]
     left, right, step = LETTER * LETTERS, WIDTH - RIGHT, 15
     bottom = TOP + step * len(methods)
     most = max(*(rank for _, rank in methods), 2.0)
-
-    def x(rank: float) -> float:
-        return round(left + (rank - 1) / (most - 1) * (right - left), 1)
+    x = _axis(1, most, left, right)
 
     def y(row: int) -> float:
         return TOP + step * (row + 0.5)
@@ -180,13 +170,15 @@ def _clipped(name: str) -> str:
 def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
     """Return the function from a value to its y coordinate, and the ticks of the vertical axis."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    room = _SPAN * (high - low) or 1.0
+    room = 0.04 * (high - low) or 1.0
     bottom, top = low - room, high + room
-
-    def place(value: float) -> float:
-        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
-
+    place = _axis(top, bottom, TOP, HEIGHT - BOTTOM)
     return place, [(place(tick), f"{tick:g}") for tick in _ticks(bottom, top)]
+
+
+def _axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Return the function from a value to its coordinate on an axis from `low` to `high`."""
+    return lambda value: round(start + (value - low) / (high - low) * (end - start), 1)
 
 
 def _ticks(low: float, high: float) -> list[float]:

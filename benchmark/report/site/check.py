@@ -9,7 +9,7 @@ from typing import Any
 from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import unit_of, with_spread
-from fedsub.benchmark.analysis.published import PLACE, Figure
+from fedsub.benchmark.analysis.published import Figure
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.records.store import graph_of
@@ -31,8 +31,8 @@ def pages(facts: Facts) -> Iterator[Page]:
     ]
     yield Page("check", "Check a number", "check.html", {"papers": papers})
     tables: dict[str, list[tuple[Entry, str]]] = {}
-    for place, address in facts.figure_addresses.items():
-        tables.setdefault(address.rpartition("/")[0], []).append((facts.entries[place], address))
+    for entry, address in facts.figures:
+        tables.setdefault(address.rpartition("/")[0], []).append((entry, address))
     for above, listed in tables.items():
         name = source(listed[0][0])
         values = {"name": name, "grids": _grids(listed), "paper": f"papers/{slug(listed[0][0].figure.paper)}"}
@@ -61,11 +61,10 @@ def source(entry: Entry) -> str:
 
 def figure_title(entry: Entry) -> str:
     """Return the title of a figure: method, graph, partition, clients, backbone."""
-    place = dict(zip(PLACE, entry.figure.place, strict=True))
-    clients = f"{place['clients']} clients" if place["clients"] else ""
-    scheme = "" if place["partition"] == "none" else scheme_title(str(place["partition"]))
-    parts = (place["dataset"], scheme, clients, place["backbone"])
-    return f"{place['method']} on {', '.join(filter(None, parts))}"
+    _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
+    scheme = "" if partition == "none" else scheme_title(partition)
+    parts = (dataset, scheme, f"{clients} clients" if clients else "", backbone)
+    return f"{method} on {', '.join(filter(None, parts))}"
 
 
 def score_name(entry: Entry) -> str:
@@ -98,8 +97,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
-    """Return a grid for each score: methods by graph and clients."""
+def _grids(listed: list[tuple[Entry, str]]) -> dict[str, dict[str, Any]]:
+    """Return score → its grid: methods by graph and clients."""
     found: dict[str, dict[str, Any]] = {}
     for entry, address in listed:
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
@@ -108,10 +107,7 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
         grid["columns"].setdefault(column, None)
         row = grid["rows"].setdefault((method, backbone), {})
         row.setdefault(column, []).append((f"{entry.figure.mean:.2f}", entry.answer[0], address))
-    return [
-        {"score": score, "columns": [*grid["columns"]], "rows": grid["rows"].items()}
-        for score, grid in found.items()
-    ]
+    return found
 
 
 def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
@@ -150,10 +146,8 @@ def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
     ]
     rows.append(("network", network_title(record.backbone), unsaid))
     for name in SETTINGS:
-        value, usual = actual[name], DEFAULTS[name]
-        usual = [*usual] if isinstance(usual, tuple) else str(usual) if isinstance(value, str) else usual
-        if name in said or name in BASIC or value != usual:
-            rows.append((name.replace("_", " "), _plain(value), said.get(name, unsaid)))
+        if name in said or name in BASIC or actual[name] != DEFAULTS[name]:
+            rows.append((name.replace("_", " "), _plain(actual[name]), said.get(name, unsaid)))
     return rows
 
 
@@ -169,8 +163,7 @@ def search_lines(facts: Facts) -> list[list[Any]]:
     """Return the search index of figures: address, title, table and score, method, graph, partition, clients,
     printed value, verdict, and whether it is a measured accuracy."""
     found = []
-    for place, address in facts.figure_addresses.items():
-        entry = facts.entries[place]
+    for entry, address in facts.figures:
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
         about = ", ".join(filter(None, (source(entry), score_name(entry), backbone)))
         usual = int(entry.metric == "accuracy" and entry.row is not None)

@@ -73,7 +73,14 @@ class Facts:
         found = {
             board.protocol.name: standings(board.protocol, board.rows, self.theirs) for board in self.boards
         }
-        return found | ({TUNED: self._tuned} if self.tuned else {})
+        known = self.tuned_records
+        held = [
+            # A record may have been removed since `arena.json` was written.
+            (line["method"], [known[key] for key in line["records"] if key in known])
+            for listed in self.tuned.values()
+            for line in listed
+        ]
+        return found | ({TUNED: standings(load_protocol(str(ARENA)), tuned_rows(held))} if held else {})
 
     @cached_property
     def titles(self) -> dict[str, str]:
@@ -84,13 +91,12 @@ class Facts:
     @cached_property
     def blocks(self) -> list[tuple[Block, str]]:
         """Every block with its table: first those of the table EVERY, then those with the most methods."""
-        found = [
-            (block, table, sum(each.is_ranked for each in listed))
-            for table, of in self.tables.items()
-            for block, listed in of.items()
-        ]
-        ordered = sorted(found, key=lambda item: (item[1] != EVERY, -item[2]))
-        return [(block, table) for block, table, _ in ordered]
+        ranked = {
+            (block, table): sum(each.is_ranked for each in listed)
+            for table, blocks in self.tables.items()
+            for block, listed in blocks.items()
+        }
+        return sorted(ranked, key=lambda place: (place[1] != EVERY, -ranked[place]))
 
     @cached_property
     def edges(self) -> AlongEdges:
@@ -110,38 +116,28 @@ class Facts:
         """Block of the arena → its methods with default and tuned scores."""
         return by_block(self.arena) if self.arena else {}
 
-    @property
-    def _tuned(self) -> dict[Block, list[Contender]]:
-        lines = (line for listed in self.tuned.values() for line in listed)
-        held = ((line["method"], self._held(line["records"])) for line in lines)
-        return standings(load_protocol(str(ARENA)), tuned_rows(held))
-
-    def _held(self, keys: Sequence[str]) -> list[Record]:
-        # A record may have been removed since `arena.json` was written.
-        return [self.tuned_records[key] for key in keys if key in self.tuned_records]
-
     @cached_property
     def headline(self) -> Headline:
         """Numbers of the headline findings."""
         return headline(self.tables, self.comparisons, self.findings, self.entries)
 
     @cached_property
-    def figure_addresses(self) -> dict[int, str]:
-        """Index in `entries` → address of the printed figure."""
-        found: dict[int, str] = {}
-        taken: dict[str, int] = {}
-        for place, entry in enumerate(self.entries):
+    def figures(self) -> list[tuple[Entry, str]]:
+        """Every printed figure with its address."""
+        found = []
+        taken = Counter[str]()
+        for entry in self.entries:
             paper, table, *rest = entry.figure.place
             rest = [part for part in rest if part not in ("", "accuracy")]
             address = "/".join(("check", slug(paper), slug(table), slug("-".join(map(str, rest)))))
             # Figures that share a place differ in their notes.
-            count = taken[address] = taken.get(address, 0) + 1
-            found[place] = address if count == 1 else f"{address}-{count}"
+            taken[address] += 1
+            found.append((entry, address if taken[address] == 1 else f"{address}-{taken[address]}"))
         return found
 
     @cached_property
-    def _of_figure(self) -> dict[tuple[Any, str], int]:
-        return {(entry.figure.place, entry.figure.note): place for place, entry in enumerate(self.entries)}
+    def _by_figure(self) -> dict[tuple[Any, str], tuple[Entry, str]]:
+        return {(entry.figure.place, entry.figure.note): (entry, address) for entry, address in self.figures}
 
     def verifiers_of(self, row: Row) -> str:
         """Return who reproduced records of a row, each with the number of records."""
@@ -152,11 +148,10 @@ class Facts:
         """Return a row's own verdict on its printed figure, and the figure's address; None without one."""
         if (figure := each.score.published) is None:
             return None
-        place = self._of_figure[figure.place, figure.note]
+        entry, address = self._by_figure[figure.place, figure.note]
         # The entry may be that of another table's row.
         level = level_of(each.row, each.metric, figure)
-        own = replace(self.entries[place], level=level, authors=each.authors)
-        return own.answer[0], self.figure_addresses[place]
+        return replace(entry, level=level, authors=each.authors).answer[0], address
 
 
 def slug(text: Any) -> str:

@@ -46,7 +46,6 @@ def pages(facts: Facts) -> Iterator[Page]:
                 "along": _along(option, places, gains, ranked) if option else {},
                 "columns": [(option, f"{place:g}") for place in places] or [*map(_column, blocks)],
                 "ranked": ranked,
-                "step": _step,
                 "taus": {},
                 "edges": table in (EVERY, NATURAL) and bool(facts.edges.gains),
             }
@@ -62,7 +61,6 @@ def pages(facts: Facts) -> Iterator[Page]:
                 for graph, clients in [_column(block)]
             ],
             "ranked": _ranked(facts.tables.get(EVERY, {})) | _ranked(facts.tables.get(NATURAL, {})),
-            "step": _step,
         }
         yield Page("edges", "Gain and edges between clients", "map.html", values)
 
@@ -198,6 +196,7 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _step(difference: float) -> str:
+def heat(difference: float) -> str:
+    """Return the class of a cell of a map: the direction, and the number of `STEPS` that it reaches."""
     size = sum(abs(difference) >= step for step in STEPS)
     return f"{'up' if difference > 0 else 'down'}-{size}" if size else "even"

@@ -65,17 +65,11 @@ def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
 
 def graph_pages(facts: Facts) -> Iterator[Page]:
     """Yield the list of graphs with records and a page for each."""
-    clients: dict[Any, dict[str, float]] = {}
-    tuned = [each.row for listed in facts.tables.get(TUNED, {}).values() for each in listed]
-    for rows in (*(leaderboard.rows for leaderboard in facts.boards), tuned):
-        clients = {**clients_of(rows), **clients}
-    graphs: dict[str, list[Any]] = {}
-    for block, table in facts.blocks:
-        graphs.setdefault(block[0], []).append((block, table))
-    for block in clients:
-        graphs.setdefault(block[0], [])
+    tuned = (each.row for listed in facts.tables.get(TUNED, {}).values() for each in listed)
+    clients = clients_of([*(row for board in facts.boards for row in board.rows), *tuned])
     listed = []
-    for name, blocks in sorted(graphs.items()):
+    for name in sorted({block[0] for block in (*clients, *dict(facts.blocks))}):
+        blocks = [(block, table) for block, table in facts.blocks if block[0] == name]
         address, info = f"graph/{graph_slug(name)}", REGISTRY.get(name)
         nodes = "generated" if name.partition("[")[0] in GENERATED else "–"
         listed.append((graph_title(name), address, info, nodes, len(blocks)))
@@ -87,12 +81,11 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
         leaders = []
         for block, table in blocks:
             ranked = [each for each in facts.tables[table][block] if each.is_ranked]
-            if len(ranked) < 2:
-                continue
-            place = f"{scheme_title(block[1])}, {block[2]} clients"
-            board = block_address("leaderboard", block, table)
-            tied = sum(each.ranks["any"][0] == 1 for each in ranked)
-            leaders.append((place, board, facts.titles[table], ranked, tied))
+            if len(ranked) > 1:
+                place = f"{scheme_title(block[1])}, {block[2]} clients"
+                board = block_address("leaderboard", block, table)
+                tied = sum(each.ranks["any"][0] == 1 for each in ranked)
+                leaders.append((place, board, facts.titles[table], ranked, tied))
         values = {"title": graph_title(name), "info": info, "schemes": schemes, "leaders": leaders}
         yield Page(address, graph_title(name), "graph.html", values)
     yield Page("graph", "Graphs", "graphs.html", {"listed": listed})

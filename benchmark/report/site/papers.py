@@ -22,11 +22,9 @@ def pages(facts: Facts) -> Iterator[Page]:
     """Yield the list of papers, a page for each, and the comparison with the authors' code."""
     counts = count_tables(facts.entries)
     overall = [each for each in facts.comparisons if each.place is None]
-    titles = {code.name: code.title for code in CODES.values()}
     cards = []
     for paper in dict.fromkeys((*counts, *(finding.claim.paper for finding in facts.findings))):
-        own = [(facts.entries[place], address) for place, address in facts.figure_addresses.items()]
-        own = [(entry, address) for entry, address in own if entry.figure.paper == paper]
+        own = [(entry, address) for entry, address in facts.figures if entry.figure.paper == paper]
         findings = [each for each in facts.findings if each.claim.paper == paper]
         card: dict[str, Any] = {
             "paper": paper,
@@ -34,7 +32,7 @@ def pages(facts: Facts) -> Iterator[Page]:
             "findings": sorted(findings, key=lambda each: CLAIMS.index(each.word)),
             "claims": Counter(each.word for each in findings),
             "levels": Counter(entry.answer[0] for entry, _ in own),
-            "code": [each for each in overall if titles[each.code] == paper and not each.deviations],
+            "code": [each for each in overall if CODES[each.code].title == paper and not each.deviations],
         }
         cards.append(card)
         values = {
@@ -51,7 +49,7 @@ def pages(facts: Facts) -> Iterator[Page]:
     yield Page("papers", "Papers", "papers.html", {"cards": cards, **WORDS, "total": facts.headline.claims})
     places = [each for each in facts.comparisons if each.place is not None]
     ran = [code for code in CODES.values() if any(each.code == code.name for each in overall)]
-    values = {"overall": overall, "places": places, "codes": ran, "titles": titles}
+    values = {"overall": overall, "places": places, "codes": ran, "known": CODES}
     yield Page("codes", "The authors' own code on our clients", "codes.html", values)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,12 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedsub.benchmark.analysis.public_code import CODES, AuthorsRuns, PublicCode, Run
 from fedsub.benchmark.execution.run import keep_available
 from fedsub.benchmark.execution.runner import make_clients
-from fedsub.benchmark.machine import ROOT, git, processor
+from fedsub.benchmark.machine import git, processor
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
@@ -25,14 +22,10 @@ from fedsub.benchmark.spec.protocol import bare, load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
-from fedsub.datasets.cache import cached, keep
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.methods.core import registry
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
 
-PYTHON = ROOT / ".venv-authors" / "bin" / "python"
-"""Default interpreter."""
-VARIABLE = "FEDSUB_AUTHORS_PYTHON"
 INSTALL = (
     "make an environment with python3 -m venv .venv-authors and "
     ".venv-authors/bin/pip install -r benchmark/studies/authors/requirements.txt"
@@ -40,15 +33,13 @@ INSTALL = (
 LONGEST = 6 * 3600.0
 """Seconds after which a run counts as failed."""
 MISSING = "ModuleNotFoundError"
-ROOM = "authors"
-"""Subfolder of the user's cache for graphlet counts that FedStruct's code reads."""
 DRAWS = 5
 """Seeds of a cell, each a draw of clients and split."""
 FIXED = ("task", "participation", "stragglers", "leavers")
 """Settings that both programs would need, and that no worker passes on."""
 
 
-def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
+def run_authors(request: Request, named: Sequence[str], python: Path, dry_run: bool) -> int:
     """Run the public codes `named`, each `NAME=PATH`, on the selected cells; return the number of cells
     that failed or lack their graph.
 
@@ -57,11 +48,10 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
     """
     codes = chosen(named)
     plans = {name: plan(CODES[name], request) for name in codes}
-    python = python or Path(os.environ.get(VARIABLE) or PYTHON)
     if not dry_run and (reason := lacks(python, "import torch, numpy, scipy")):
         raise UserError(
             f"{python} cannot run the authors' code ({reason}): {INSTALL}, or give another interpreter with "
-            f"--python or {VARIABLE}"
+            "--python or FEDSUB_AUTHORS_PYTHON"
         )
     failures = 0
     for name, checkout in codes.items():
@@ -86,10 +76,9 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
             except StoreError:
                 raise
             except (WorkerError, UserError) as error:
-                reason = error.reason if isinstance(error, WorkerError) else str(error)
-                if reason.startswith(MISSING):
-                    raise UserError(f"{python} lacks a package ({reason}): {INSTALL}") from error
-                print(f"  failed: {reason}", file=sys.stderr)
+                if str(error).startswith(MISSING):
+                    raise UserError(f"{python} lacks a package ({error}): {INSTALL}") from error
+                print(f"  failed: {error}", file=sys.stderr)
                 failures += 1
                 continue
             scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
@@ -178,21 +167,22 @@ def _is_asked(cell: Cell, request: Request) -> bool:
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
     """Run the code in a worker on the clients of our cell. Raises WorkerError."""
     with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
-        exchange = Path(folder) / "clients.npz"
+        exchange, graphlets = Path(folder) / "clients.npz", Path(folder) / "graphlets.npz"
         federation = make_clients(cell)[2]
         written = write_clients(federation, exchange)
         options = asdict(registry.make_options(cell.method, dict(cell.options)))
-        adjacency = federation.source.adjacency()
-        kept = cached(ROOM, code.name, adjacency, {"commit": version, **options})
         if options.get("features") == "gdv":
-            _keep_counts(kept, adjacency)
+            # Our graphlet counts, for FedStruct's code in place of those of an earlier run: the integers are
+            # the same, and take seconds to count; the code's loops take hours (docs/authors.md).
+            counts = graphlet_degrees(federation.source.adjacency())
+            np.savez(graphlets, values=standardised(counts))
         task = {
             "cell": {**cell.to_dict(), "options": options},
             "seed": cell.seed,
             "checkout": str(checkout),
             "exchange": str(exchange),
             "folder": folder,
-            "kept": str(kept),
+            "graphlets": str(graphlets),
             "memory": available_memory(0.9),
         }
         module = f"fedsub.benchmark.studies.authors.{code.name}_worker"
@@ -214,14 +204,3 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         core_share=round(answer["core_share"], 3),
         environment={**answer["versions"], "threads": 1, "cpu": processor()},
     )
-
-
-def _keep_counts(kept: Path, adjacency: sp.csr_matrix) -> None:
-    """Save our graphlet counts where FedStruct's code looks for those of an earlier run.
-
-    The integers are the same, and take seconds to count; the code's loops take hours (docs/authors.md).
-    """
-    if not kept.exists():
-        content = io.BytesIO()
-        np.savez_compressed(content, values=standardised(graphlet_degrees(adjacency)))
-        keep(kept, content.getvalue())

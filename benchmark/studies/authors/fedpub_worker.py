@@ -105,9 +105,9 @@ def _load_clients(clients: WrittenClients) -> Any:
             x=clients.features[rows],
             y=clients.labels[rows],
             edge_index=torch.from_numpy(clients.edges_of(number).copy()),
-            train_mask=clients.mask("train", rows),
-            val_mask=clients.mask("validation", rows),
-            test_mask=clients.mask("test", rows),
+            train_mask=clients.masks["train"][rows],
+            val_mask=clients.masks["validation"][rows],
+            test_mask=clients.masks["test"][rows],
         )
         for number, rows in enumerate(clients.rows)
     ]

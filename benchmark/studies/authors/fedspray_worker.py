@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedsub.benchmark.studies.authors.training import Timer, run
-from fedsub.benchmark.studies.clients import WrittenClients
+from fedsub.benchmark.studies.clients import ROLES, WrittenClients
 
 NETWORKS = {"gcn": "GCN", "sgc": "SGC", "graphsage": "SAGE"}
 """Our backbone → the code's class."""
@@ -55,9 +55,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     return {"accuracy": 100 * float(scores[0]), "minority_accuracy": 100 * float(scores[1])}
 
 
-def _load_clients(
-    clients: WrittenClients,
-) -> tuple[Any, int, list[list[int]], list[list[int]], list[list[int]]]:
+def _load_clients(clients: WrittenClients) -> tuple[Any, ...]:
     """Replace the code's `load_data`: return graph, number of clients, and each client's nodes by role."""
     graph = SimpleNamespace(
         x=clients.features,
@@ -74,10 +72,10 @@ def _load_clients(
             return graph
 
     roles = [
-        [(clients.mask(role, rows).nonzero().flatten() + rows.start).tolist() for rows in clients.rows]
-        for role in ("train", "validation", "test")
+        [(clients.masks[role][rows].nonzero().flatten() + rows.start).tolist() for rows in clients.rows]
+        for role in ROLES
     ]
-    return Dataset(), len(clients.rows), roles[0], roles[1], roles[2]
+    return Dataset(), len(clients.rows), *roles
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     _time_after(server, "initialize" if method == "central" else "initialize_FL", timer)
     if method == "central":
         found = {"Client0": server.train_local_model(**network, **quiet)}
-        tested = [int(clients.mask("test").sum())]
+        tested = [int(clients.masks["test"].sum())]
     else:
         if method == "fedsage+":
             found = server.train_fedSage_plus(model="GA", **quiet)["GA"]
@@ -52,25 +52,25 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
                 raise ValueError("node2vec is not run: its walks need pyg-lib")
             kind = FEATURES[options["features"]]
             saved = Path("models", FILES[cell["dataset"]], kind, f"{kind}_model.pkl")
-            _lay_out(saved, Path(task["kept"]), clients.origin)
+            _lay_out(saved, Path(task["graphlets"]), clients.origin)
             found = server.joint_train_g(
                 data_type="f+s", smodel_type="DGCN", fmodel_type="DGCN", structure_type=kind, **quiet
             )
         else:
             found = server.joint_train_g(FL=method != "local", **network, **quiet)
-        tested = [int(clients.mask("test", rows).sum()) for rows in clients.rows]
+        tested = [int(clients.masks["test"][rows].sum()) for rows in clients.rows]
     timer.stop()
     # The code weighs clients by their nodes; weighed by test nodes the mean is the accuracy over all of them.
     right = sum(count * found[f"Client{number}"]["Test Acc"] for number, count in enumerate(tested) if count)
     return {"accuracy": 100 * float(right) / sum(tested)}
 
 
-def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
-    """Put our graphlet counts, if the cell needs them, where the code looks for its own saved ones. They are
-    kept in the graph's order of nodes; `origin`, (n,), are the nodes' numbers in the graph."""
-    if kept.exists():
+def _lay_out(saved: Path, graphlets: Path, origin: torch.Tensor) -> None:
+    """Put our graphlet counts, if the cell needs them, where the code looks for its own saved ones. They come
+    in the graph's order of nodes; `origin`, (n,), are the nodes' numbers in the graph."""
+    if graphlets.exists():
         saved.parent.mkdir(parents=True)
-        with np.load(kept, allow_pickle=False) as file:
+        with np.load(graphlets, allow_pickle=False) as file:
             torch.save(torch.from_numpy(file["values"])[origin], saved)
 
 
@@ -150,9 +150,9 @@ def _load_clients(clients: WrittenClients) -> tuple[Any, list[Any]]:
         edge_index=torch.from_numpy(edges),
         node_ids=nodes,
         keep_sfvs=True,
-        train_mask=clients.mask("train"),
-        val_mask=clients.mask("validation"),
-        test_mask=clients.mask("test"),
+        train_mask=clients.masks["train"],
+        val_mask=clients.masks["validation"],
+        test_mask=clients.masks["test"],
         num_classes=clients.classes,
     )
     owned = {number: nodes[rows] for number, rows in enumerate(clients.rows)}

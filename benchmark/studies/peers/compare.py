@@ -23,18 +23,15 @@ from typing import Annotated, Any
 import msgspec
 from scipy import stats
 
-from fedsub.benchmark.machine import ROOT, commit, environment
+from fedsub.benchmark.machine import commit, environment
 from fedsub.benchmark.records.latest import Latest
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.report.writing import write_template
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
-from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.options import OptionValue
 from fedsub.methods.core import registry
 
-PYTHON = ROOT / ".venv-peers" / "bin" / "python"
-"""Interpreter of the environment in which `make peers` installs openfgl-lib."""
-VARIABLE = "FEDSUB_PEER_PYTHON"
 IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls, openfgl.data.simulation"
 OURS, PEER = "fedsub.benchmark.studies.peers.our_worker", "fedsub.benchmark.studies.peers.openfgl_worker"
 SLOW = 30.0
@@ -120,24 +117,18 @@ def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]
     )
     for kind, chosen, choices in asked:
         for name in chosen:
-            if name not in choices:
-                raise unknown(f"{kind} of the comparison", str(name), map(str, choices))
+            check_choice(f"{kind} of the comparison", str(name), tuple(map(str, choices)))
     points = product(methods or PAIRINGS, datasets or DATASETS, clients or CLIENTS)
     return [PeerCell(PAIRINGS[method], dataset, count) for method, dataset, count in points]
 
 
-def peer_python(given: Path | None) -> Path:
-    """Return the interpreter with the peer: `given`, else FEDSUB_PEER_PYTHON, else that of `make peers`.
-
-    Raises UserError if it lacks the peer.
-    """
-    python = given or Path(os.environ.get(VARIABLE) or PYTHON)
+def check_peer(python: Path) -> None:
+    """Raises UserError if the interpreter lacks the peer."""
     if reason := lacks(python, IMPORTS):
         raise UserError(
             f"{python} has no openfgl-lib ({reason}): install it with make peers, "
             "or give another interpreter with --python"
         )
-    return python
 
 
 def timings(
@@ -183,7 +174,7 @@ def compare(cell: PeerCell, python: Path, pairs: int) -> dict[str, Any]:
                 values |= {name: ready[name] for name in ("versions", "counts")}
                 values["phases"]["round"] = _interleave((ours, peer), pairs)
     except WorkerError as error:
-        return {**values, "status": f"{error.worker} failed", "error": error.reason}
+        return {**values, "status": f"{error.worker} failed", "error": str(error)}
     return {**values, "status": "ok"}
 
 
@@ -286,8 +277,7 @@ def write_page(results: Path) -> Path:
         [title, *(_speed([*speeds[name, machine].values()]) for machine in machines)]
         for name, title in names.items()
     ]
-    path = results / "performance.md"
-    return write_template(path, "performance.md", head=["method", *machines], rows=rows, few=FEW)
+    return write_template(results, "performance.md", head=["method", *machines], rows=rows, few=FEW)
 
 
 def geometric_mean(graphs: Sequence[Sequence[float]]) -> tuple[float, float, float]:

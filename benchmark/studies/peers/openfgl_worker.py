@@ -26,8 +26,7 @@ from fedsub.benchmark.studies.handover import Run, serve, stand_in_for_missing_e
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Build the trainer on the clients of the file."""
     stand_in_for_missing_extensions()
-    exchange = Path(task["exchange"])
-    clients = Clients(exchange, exchange.parent)
+    clients = Clients(Path(task["exchange"]))
     one_round = partial(run_round, make_trainer(clients, task), count())
     return {"counts": clients.counts}, lambda command: {"seconds": timed(one_round, command["rounds"])}
 
@@ -35,11 +34,11 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
 class Clients:
     """Replacement of the library's data class: `local_data`, `global_data`, `processed_dir`."""
 
-    def __init__(self, exchange: Path, folder: Path) -> None:
-        self.processed_dir = str(folder)
+    def __init__(self, exchange: Path) -> None:
+        self.processed_dir = str(exchange.parent)
         self.written = WrittenClients(exchange)
         self.clients = len(self.written.rows)
-        split = folder / "node_cls" / "default_split"
+        split = exchange.parent / "node_cls" / "default_split"
         split.mkdir(parents=True)
         self.local_data = [self._client(number, split) for number in range(self.clients)]
         self.global_data = self._data(slice(None), self.written.edges)
@@ -60,7 +59,7 @@ class Clients:
         data = self._data(rows, self.written.edges_of(number))
         data.global_map = {local: rows.start + local for local in range(rows.stop - rows.start)}
         for role, name in (("train", "train"), ("validation", "val"), ("test", "test")):
-            mask = self.written.mask(role, rows)
+            mask = self.written.masks[role][rows]
             torch.save(mask, split / f"{name}_{number}.pt")
             chosen = [rows.start + int(local) for local in mask.nonzero().flatten()]
             (split / f"glb_{name}_{number}.pkl").write_bytes(pickle.dumps(chosen))

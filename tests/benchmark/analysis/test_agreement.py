@@ -31,10 +31,6 @@ from fedsub.benchmark.analysis.sequential import INFLATION
 from fedsub.benchmark.spec.protocol import load_protocol, names
 
 
-def print_of(mean: float, std: float | None = None, runs: int = 1, drawn_once: bool = False) -> Figure:
-    return Figure(mean, std, runs=runs, drawn_once=drawn_once)
-
-
 def values(mean: float, spread: float, count: int = 10) -> tuple[float, ...]:
     """Return values with this mean and sample standard deviation."""
     steps = np.arange(count) - (count - 1) / 2
@@ -55,7 +51,7 @@ def values(mean: float, spread: float, count: int = 10) -> tuple[float, ...]:
     ],
 )
 def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
-    found = judge(values(81, spread), print_of(printed, spread, 10), POINTS)
+    found = judge(values(81, spread), Figure(printed, spread, runs=10), POINTS)
     assert found.word == word
     assert found.difference == pytest.approx(81 - printed)
     half = 0.8730 * spread
@@ -65,33 +61,33 @@ def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
 def test_the_interval_is_that_of_welch_at_a_lower_level() -> None:
     ours = (80.0, 83.5, 81.0, 84.2, 80.1, 79.0, 82.2, 83.3, 81.9, 80.7)
     theirs = [78.0, 79.1, 82.3, 80.0, 77.7, 80.4]
-    printed = print_of(statistics.fmean(theirs), statistics.stdev(theirs), len(theirs))
+    printed = Figure(statistics.fmean(theirs), statistics.stdev(theirs), runs=len(theirs))
     expected = ttest_ind(ours, theirs, equal_var=False).confidence_interval(1 - 0.1 / INFLATION)
     assert judge(ours, printed, POINTS).interval == pytest.approx(tuple(expected))
 
 
 def test_without_a_printed_spread_ours_stands_in() -> None:
     # t(9) 2.0855; √(1/10 + 1) = 1.0488, √(1/10 + 1/10) = 0.4472.
-    one, ten = (judge(values(81, 1), print_of(81.0, None, runs), POINTS) for runs in (1, 10))
+    one, ten = (judge(values(81, 1), Figure(81.0, runs=runs), POINTS) for runs in (1, 10))
     assert one.interval == pytest.approx((-2.1873, 2.1873), abs=1e-4)
     assert ten.interval == pytest.approx((-0.9327, 0.9327), abs=1e-4)
     assert (one.word, ten.word) == (NEEDS_RUNS, MATCHES)
     # Drawn once: our variance between seeds includes that of training and replaces both.
-    once = judge(values(81, 1), print_of(81.0, None, 10, drawn_once=True), POINTS)
+    once = judge(values(81, 1), Figure(81.0, runs=10, drawn_once=True), POINTS)
     assert once.interval == one.interval
     # A smaller spread of two runs is chance: ours replaces it.
-    two = judge(values(81, 1), print_of(81.0, 0.01, 2), POINTS)
-    assert two.interval == judge(values(81, 1), print_of(81.0, None, 2), POINTS).interval
+    two = judge(values(81, 1), Figure(81.0, 0.01, runs=2), POINTS)
+    assert two.interval == judge(values(81, 1), Figure(81.0, runs=2), POINTS).interval
 
 
 def test_one_draw_in_print_adds_our_spread_once() -> None:
-    found = judge(values(81, 1), print_of(80.9, 0.0, 3, drawn_once=True), POINTS)
+    found = judge(values(81, 1), Figure(80.9, 0.0, runs=3, drawn_once=True), POINTS)
     assert found.interval == pytest.approx((0.1 - 2.1873, 0.1 + 2.1873), abs=1e-4)
     # The half-width must be 1.9 at most: t(38)·√(1 + 1/39) = 1.9126 and t(48)·√(1 + 1/49) = 1.8951.
     assert found.seeds is not None
     assert 39 < found.seeds < 49
     # With any number of seeds the half-width is at least the normal quantile, 1.834·1 > 1.5.
-    never = judge(values(81, 1), print_of(80.5, 0.0, 3, drawn_once=True), POINTS)
+    never = judge(values(81, 1), Figure(80.5, 0.0, runs=3, drawn_once=True), POINTS)
     assert (never.word, never.seeds, never.reason) == (UNSETTLED, None, ONE_DRAW)
 
 
@@ -105,7 +101,7 @@ def test_one_draw_in_print_adds_our_spread_once() -> None:
 def test_the_number_of_seeds_is_the_smallest_that_decides(
     mean: float, spread: float, printed: float, runs: int, once: bool
 ) -> None:
-    figure = print_of(0.0, printed, runs, once)
+    figure = Figure(0.0, printed, runs=runs, drawn_once=once)
     found = judge(values(mean, spread, 3), figure, POINTS)
     if found.seeds is not None and found.seeds <= 60:
         assert found.word == NEEDS_RUNS
@@ -122,25 +118,25 @@ def test_the_number_of_seeds_is_the_smallest_that_decides(
 )
 def test_a_noisy_run_never_matches(drawn: list[float], spread: float | None, runs: int, once: bool) -> None:
     """Even if the printed mean equals ours exactly."""
-    found = judge(tuple(drawn), print_of(statistics.fmean(drawn), spread, runs, once), POINTS)
+    found = judge(tuple(drawn), Figure(statistics.fmean(drawn), spread, runs=runs, drawn_once=once), POINTS)
     if 1.6448 * statistics.stdev(drawn) / math.sqrt(len(drawn)) > POINTS:
         assert found.word in (NEEDS_RUNS, UNSETTLED)
 
 
 def test_too_little_to_judge() -> None:
-    printed = print_of(81.0, 0.1, 3)
+    printed = Figure(81.0, 0.1, runs=3)
     assert judge((), printed, POINTS).word == NOT_MEASURED
     single = judge((81.0,), printed, POINTS)
     assert (single.word, single.interval, single.reason) == (NEEDS_RUNS, None, "one seed has no spread")
     # All seeds are copies of one run.
-    same = judge((81.0, 81.0, 81.0), print_of(81.0), POINTS)
+    same = judge((81.0, 81.0, 81.0), Figure(81.0), POINTS)
     assert (same.word, same.interval) == (NEEDS_RUNS, None)
-    assert judge((10.0, 10.0), print_of(10.5), 1.05, may_repeat=True).word == MATCHES
-    assert judge((10.0, 10.0), print_of(12.0), 1.2, may_repeat=True).word == DIFFERS
+    assert judge((10.0, 10.0), Figure(10.5), 1.05, may_repeat=True).word == MATCHES
+    assert judge((10.0, 10.0), Figure(12.0), 1.2, may_repeat=True).word == DIFFERS
     # Differences within rounding error are no spread.
     rounded = (0.1 + 0.2, 0.3)
-    assert judge(rounded, print_of(0.3), POINTS).reason == "all seeds give the same value"
-    assert judge(rounded, print_of(0.31), 0.031, may_repeat=True).word == MATCHES
+    assert judge(rounded, Figure(0.3), POINTS).reason == "all seeds give the same value"
+    assert judge(rounded, Figure(0.31), 0.031, may_repeat=True).word == MATCHES
     # Two seeds decide nothing, however near to each other they are; a third may.
     two = judge((80.99, 81.01), printed, POINTS)
     assert (two.word, two.seeds) == (NEEDS_RUNS, 3)

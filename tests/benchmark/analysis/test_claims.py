@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.claims import ADVICE, Claim, Column, Contrast, Side, load, load_claims
+from fedsub.benchmark.analysis.claims import ADVICE, Claim, Contrast, load_claims
+from fedsub.benchmark.analysis.findings import find
 from fedsub.benchmark.analysis.paired import EQUAL, HIGHER
-from fedsub.benchmark.analysis.published import answered_figures
 from fedsub.datasets.errors import UserError
 
 TEXT = """
@@ -41,54 +41,35 @@ def test_the_papers_claims_name_what_exists() -> None:
     assert all(contrast.columns for claim in advice for contrast in claim.contrasts)
 
 
-def printed(side: Side) -> float | None:
-    if side.value is not None:
-        return side.value
-    found = answered_figures(load(side.table), side.metric, **dict(side.point))
-    return next((figure.mean for figure in found), None)
-
-
-def margin_left(contrast: Contrast, column: Column, place: int) -> float | None:
-    """Return by how much the printed figures support the claim; None if they are not printed."""
-    ours, theirs = printed(column.ours), printed(column.theirs[place])
-    if ours is None or theirs is None:
-        return None
+def margin_left(contrast: Contrast, difference: float) -> float:
+    """Return by how much a printed difference supports the claim."""
     if contrast.direction == EQUAL:
-        return contrast.margin - abs(ours - theirs)
-    return (ours - theirs if contrast.direction == HIGHER else theirs - ours) - contrast.margin
+        return contrast.margin - abs(difference)
+    return (difference if contrast.direction == HIGHER else -difference) - contrast.margin
 
 
 def test_the_papers_own_figures_bear_their_claims_out() -> None:
     """Guards against claims with the wrong direction or the wrong cells."""
     tested = 0
-    every = [(claim.says, contrast) for claim in load_claims() for contrast in claim.contrasts]
-    for says, contrast in every:
-        columns = contrast.columns
-        found = [
-            [
-                value
-                for place in range(len(contrast.against))
-                if (value := margin_left(contrast, column, place)) is not None
-            ]
-            for column in columns
-        ]
-        shown = [values for values in found if values]
-        if not shown:
-            continue
-        tested += 1
-        if contrast.rule == "on average":
-            assert sum(map(sum, shown)) > 0, says
-        else:
-            refuted = sum(min(values) <= 0 for values in shown)
-            assert refuted <= len(columns) - contrast.needed(len(columns)), says
+    for finding in find(load_claims(), {}):
+        for part in finding.parts:
+            contrast, says = part.contrast, finding.claim.says
+            printed = ([each for each in column.printed if each is not None] for column in part.columns)
+            shown = [[margin_left(contrast, each) for each in values] for values in printed if values]
+            tested += bool(shown)
+            if shown and contrast.rule == "on average":
+                assert sum(map(sum, shown)) > 0, says
+            else:
+                refuted = sum(min(values) <= 0 for values in shown)
+                assert refuted <= len(part.columns) - contrast.needed(len(part.columns)), says
     assert tested > 25
 
 
 def test_columns_are_the_cells_of_the_grid_with_all_that_they_are_compared_with(tmp_path: Path) -> None:
     (column,) = read(tmp_path, TEXT.format(more="")).contrasts[0].columns
     assert (column.ours.table, column.ours.metric) == ("fedpub-7", "accuracy")
-    assert dict(column.ours.point)["dataset"] == "citeseer"
-    assert [dict(side.point)["method"] for side in column.theirs] == ["local", "fedavg"]
+    assert column.ours.point["dataset"] == "citeseer"
+    assert [side.point["method"] for side in column.theirs] == ["local", "fedavg"]
     text = TEXT.format(more="").replace('"fedpub-7"', '["fedpub-6", "fedpub-8"]')
     assert len(read(tmp_path, text).contrasts[0].columns) == 6
     assert len(read(tmp_path, f'{text}only = {{ dataset = ["cora"] }}').contrasts[0].columns) == 2
@@ -99,7 +80,7 @@ def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Pat
     sides = '[{ clients = 5 }, { table = "fedpub-8", clients = 3 }, { value = 80 }]'
     (column,) = read(tmp_path, text.replace('["local", { method = "fedavg" }]', sides)).contrasts[0].columns
     fewer, other, value = column.theirs
-    assert (dict(fewer.point)["clients"], other.table, value.value) == (5, "fedpub-8", 80.0)
+    assert (fewer.point["clients"], other.table, value.value) == (5, "fedpub-8", 80.0)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +108,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, messag
 def test_places_that_the_text_excepts_are_left_out(tmp_path: Path) -> None:
     text = TEXT.format(more='without = [{ dataset = "cora", clients = 5 }, { dataset = "pubmed" }]')
     places = [
-        (dict(column.ours.point)["dataset"], dict(column.ours.point)["clients"])
+        (column.ours.point["dataset"], column.ours.point["clients"])
         for column in read(tmp_path, text.replace("fedpub-7", "fedpub-2")).contrasts[0].columns
     ]
     assert ("cora", 10) in places

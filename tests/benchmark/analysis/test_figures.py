@@ -31,7 +31,7 @@ from fedsub.benchmark.report.site.data import Facts
 from fedsub.benchmark.report.summaries import write_reproduction
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
-from fedsub.benchmark.spec.protocol import AXES, load_protocol, names
+from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.methods.core import registry
 from tests.benchmark.fakes import make_record
 
@@ -90,12 +90,6 @@ def test_every_printed_figure_has_one_entry(entries: list[Entry]) -> None:
     assert sum(entry.row is not None for entry in entries) == 3
 
 
-def key_of(cell: Cell) -> dict[str, Any]:
-    """A cell's place on every axis of its protocol's grid."""
-    place = (str(cell.dataset), str(cell.partition), cell.clients, cell.label, cell.architecture.backbone)
-    return dict(zip(AXES, place, strict=True))
-
-
 @cache
 def planned(*argv: str) -> dict[str, Cell]:
     return {cell.key: cell for cell in make_plan(parse(argv).request).cells}
@@ -116,7 +110,7 @@ def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entr
     for entry in chosen.values():
         seeds = load_protocol(entry.protocol).seeds if entry.row is None else len(entry.row.records)
         whole = planned("--table", entry.protocol, "--seeds", str(seeds), "--dataset", entry.point["dataset"])
-        expected = {key for key, cell in whole.items() if key_of(cell) == entry.point}
+        expected = {key for key, cell in whole.items() if cell.point == entry.point}
         assert len(expected) == seeds
         assert set(planned_by(entry)) == expected, entry.command
 
@@ -282,9 +276,8 @@ def test_one_division_for_every_seed_decides_nothing() -> None:
 PRINTED_AND = {"local": SCORES["local"], "fedavg": (60.0, 69.0, 78.0), "fedprox": (80.0, 81.0, 82.0)}
 
 
-def entries_with(*further: Sequence[Record]) -> list[Entry]:
-    records = records_of("fedpub-2", PRINTED_AND, *PLACE)
-    return entries_of(fedpub_2=[*records, *(record for some in further for record in some)])
+def entries_with(further: Sequence[Record]) -> list[Entry]:
+    return entries_of(fedpub_2=[*records_of("fedpub-2", PRINTED_AND, *PLACE), *further])
 
 
 def test_other_settings_are_a_trial_whose_gain_is_over_the_baseline_with_the_same() -> None:

@@ -16,9 +16,10 @@ from fedsub.benchmark.analysis.paired import (
     Comparison,
     compare,
     differences_of,
-    judge,
     mean_over_columns,
+    p_values,
     varies,
+    word_of,
     word_of_column,
 )
 
@@ -31,9 +32,9 @@ def made(holds: float, fails: float) -> Comparison:
     return Comparison(0.0, None, holds, fails, 3)
 
 
-def judged(columns: Sequence[Sequence[Comparison | None]], needed: int) -> str:
-    """The verdict on a claim of one contrast."""
-    return judge([(columns, needed)])
+def judge(*contrasts: tuple[Sequence[Sequence[Comparison | None]], int]) -> str:
+    """The verdict on a claim of these contrasts."""
+    return word_of(p_values(contrasts))
 
 
 def compared(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison:
@@ -124,31 +125,31 @@ def test_a_column_holds_if_all_its_comparisons_do() -> None:
     ],
 )
 def test_k_of_n_columns_by_hand(holds: list[float], needed: int, expected: str) -> None:
-    assert judged([[made(value, 1 - value)] for value in holds], needed) == expected
+    assert judge(([[made(value, 1 - value)] for value in holds], needed)) == expected
 
 
 def test_columns_that_are_not_measured_carry_nothing() -> None:
     good, bad = [made(0.001, 0.999)], [made(0.999, 0.001)]
-    assert judged([good, [None]], 2) == NEEDS_RUNS
-    assert judged([bad, [None]], 2) == FAILS
-    assert judged([bad, [None]], 1) == NEEDS_RUNS
-    assert judged([[None], [None]], 2) == NOT_MEASURED
+    assert judge(([good, [None]], 2)) == NEEDS_RUNS
+    assert judge(([bad, [None]], 2)) == FAILS
+    assert judge(([bad, [None]], 1)) == NEEDS_RUNS
+    assert judge(([[None], [None]], 2)) == NOT_MEASURED
     # Of a column that is measured in part a comparison can fail.
-    assert judged([[*bad, None]], 1) == FAILS
-    assert judged([[*good, None]], 1) == NEEDS_RUNS
+    assert judge(([[*bad, None]], 1)) == FAILS
+    assert judge(([[*good, None]], 1)) == NEEDS_RUNS
 
 
 def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_number() -> None:
     good, open_, bad = ([[made(value, 1 - value)]] for value in (0.04, 0.4, 0.97))
     worse = [[made(0.99, 0.01)]]
-    assert judge([(good, 1), (good, 1)]) == HOLDS
-    assert judge([(good, 1), (open_, 1)]) == NEEDS_RUNS
+    assert judge((good, 1), (good, 1)) == HOLDS
+    assert judge((good, 1), (open_, 1)) == NEEDS_RUNS
     # 0.03 twice is above 5 %, 0.01 twice is not.
-    assert judge([(bad, 1)]) == FAILS
-    assert judge([(good, 1), (bad, 1)]) == NEEDS_RUNS
-    assert judge([(good, 1), (worse, 1)]) == FAILS
-    assert judge([(good, 1), ([[None]], 1)]) == NEEDS_RUNS
-    assert judge([([[None]], 1), ([[None]], 1)]) == NOT_MEASURED
+    assert judge((bad, 1)) == FAILS
+    assert judge((good, 1), (bad, 1)) == NEEDS_RUNS
+    assert judge((good, 1), (worse, 1)) == FAILS
+    assert judge((good, 1), ([[None]], 1)) == NEEDS_RUNS
+    assert judge(([[None]], 1), ([[None]], 1)) == NOT_MEASURED
 
 
 def test_two_seeds_decide_nothing() -> None:

@@ -42,8 +42,8 @@ NONE = {
 }
 PREDICTING: dict[type, Callable[..., dict[str, Tensor]]] = {
     APFL: lambda method: method.predicting(),
-    Ditto: lambda method: method.personal(),
-    FedPub: lambda method: method.effective(pruned=True),
+    Ditto: lambda method: method.predicting(),
+    FedPub: lambda method: method.pruning(method.parameters).weights,
 }
 """Methods that predict with other parameters than their own → those parameters."""
 

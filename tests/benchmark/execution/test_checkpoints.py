@@ -17,7 +17,7 @@ import torch
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import checkpoints
-from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.execution.callbacks import Round
 from fedsub.benchmark.execution.checkpoints import CellCheckpoint, path_of, stamp
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.records.folder import Records

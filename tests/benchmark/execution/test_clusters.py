@@ -17,7 +17,7 @@ import torch
 
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.base import lacked_memory
-from fedsub.benchmark.execution.leases import Leased, Leases
+from fedsub.benchmark.execution.leases import Leases, leased
 from fedsub.benchmark.execution.runner import ended
 from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import Record
@@ -70,7 +70,6 @@ class PlayedRay:
 
     def init(self, **arguments: Any) -> None:
         self.cores = arguments.get("num_cpus", 4)
-        self.variables = arguments["runtime_env"]["env_vars"]
 
     def shutdown(self) -> None: ...
 
@@ -205,7 +204,7 @@ def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_p
     # As of a first job that was lost on another node.
     lost = {**holder, "machine": "gone", "submitter": holder}
     (tmp_path / "leases" / f"{cell.key}.lease").write_text(json.dumps(lost))
-    record = Leased(work, tmp_path, holder)(cell)
+    record = leased(work, tmp_path, holder, cell)
     assert claimed == ["False"]
     assert [found.key for found in [*Records(tmp_path).every()]] == [record.key]
     assert python(claim) == "True"
@@ -216,12 +215,12 @@ def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
     with Leases(tmp_path) as others:
         others.claim(cell.key)
         with pytest.raises(UserError, match="another process is running this cell"):
-            Leased(quick_run, tmp_path, {"machine": "gone"})(cell)
+            leased(quick_run, tmp_path, {"machine": "gone"}, cell)
 
 
 def test_a_job_keeps_of_a_trial_what_its_submitter_keeps(tmp_path: Path) -> None:
     cell = make_cell(protocol=TRIALS, seed=SEARCH_SEEDS[0])
-    Leased(lambda cell: make_record(cell, extras={"large": 1.0}), tmp_path, {"machine": "gone"})(cell)
+    leased(lambda cell: make_record(cell, extras={"large": 1.0}), tmp_path, {"machine": "gone"}, cell)
     (record,) = Records(tmp_path).every()
     assert not record.extras
 

@@ -1,11 +1,12 @@
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, SlurmEngine, create_engine, process
-from fedsub.benchmark.execution.logs import Logged, log_path
+from fedsub.benchmark.execution.logs import log_path, logged
 from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import (
     disk_filling_run,
@@ -43,19 +44,18 @@ def test_what_was_lost_for_want_of_memory_is_tried_again_alone(
 
 
 def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
-    records = list(ProcessPool(workers=1).map(Logged(loud_run, tmp_path), make_cells(2), failed))
+    records = list(ProcessPool(workers=1).map(partial(logged, loud_run, tmp_path), make_cells(2), failed))
     bad = next(record for record in records if record.status == "failed")
     (path,) = (tmp_path / "logs").iterdir()
     assert path == log_path(tmp_path, bad.key)
     text = path.read_text()
-    assert all(
-        part in text for part in (bad.cell.title, "on standard output", "a warning of seed 1", "from a child")
-    )
+    for part in (bad.cell.title, "on standard output", "a warning of seed 1", "from a child"):
+        assert part in text
     assert text.endswith("Traceback: here\n")
 
 
 def test_a_log_on_a_full_disk_costs_no_record(tmp_path: Path) -> None:
-    (made,) = ProcessPool(workers=1).map(Logged(disk_filling_run, tmp_path), make_cells(1), failed)
+    (made,) = ProcessPool(workers=1).map(partial(logged, disk_filling_run, tmp_path), make_cells(1), failed)
     assert made.error is None
 
 

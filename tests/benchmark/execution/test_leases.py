@@ -55,28 +55,29 @@ FOREIGN = {"machine": "elsewhere", "process": 1, "started": 0.0}
     ("holder", "age", "is_free"),
     [
         (FOREIGN, 0, False),
-        (FOREIGN, 61, True),
+        (FOREIGN, 121, True),
         # Dated in the future.
         (FOREIGN, -3600, True),
         # Another process with this one's number.
         ({**leases.holder(), "started": 1.0}, 0, True),
         # A container with the same host name has its own process numbers.
         ({"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}, 0, False),
-        *((torn, age, age > 0) for torn in TORN for age in (0, 61)),
+        *((torn, age, age > 0) for torn in TORN for age in (0, 121)),
     ],
 )
 def test_a_lease_counts_until_it_runs_out_or_its_holder_is_gone(
     holder: object, age: float, is_free: bool, tmp_path: Path
 ) -> None:
-    with Leases(tmp_path, lifetime=60) as mine:
+    with Leases(tmp_path) as mine:
         path = tmp_path / "leases" / "a.lease"
         path.write_text(json.dumps(holder) if holder else "{")
         os.utime(path, (time.time() - age,) * 2)
         assert mine.claim("a") is is_free
 
 
-def test_what_is_held_is_touched(tmp_path: Path) -> None:
-    with Leases(tmp_path, heartbeat=0.01) as mine:
+def test_what_is_held_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT", 0.01)
+    with Leases(tmp_path) as mine:
         mine.claim("a")
         path = tmp_path / "leases" / "a.lease"
         os.utime(path, (0, 0))
@@ -115,10 +116,10 @@ def test_a_full_disk_leaves_no_lease(tmp_path: Path) -> None:
 def test_links_in_place_of_leases_and_logs_are_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("kept")
-    with Leases(tmp_path, lifetime=60) as mine:
+    with Leases(tmp_path) as mine:
         (tmp_path / "leases" / "a.lease").symlink_to(target)
-        os.utime(target, (time.time() - 61,) * 2)
-        os.utime(tmp_path / "leases" / "a.lease", (time.time() - 61,) * 2, follow_symlinks=False)
+        os.utime(target, (time.time() - 121,) * 2)
+        os.utime(tmp_path / "leases" / "a.lease", (time.time() - 121,) * 2, follow_symlinks=False)
         assert mine.claim("a")
     (tmp_path / "log").symlink_to(target)
     with pytest.raises(OSError, match="symbolic links"):

@@ -15,14 +15,13 @@ from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNo
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.means import LEVEL, against_best, holm, make_table
-from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.export import as_text, export
 from fedsub.benchmark.spec.plan import make_plan, versions_of
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import make_cell, make_record
+from tests.benchmark.fakes import make_cell, make_record, run
 
 SCORES: dict[str, dict[str, list[float]]] = {
     "cora": {
@@ -60,7 +59,7 @@ def fill(folder: Path, records: Iterable[Record]) -> None:
 def exported(folder: Path, *argv: str) -> str:
     """The LaTeX table that the command makes of the folder's records."""
     file = folder / "table.tex"
-    assert main(parse(["export", str(file), "--results", str(folder), *argv])) == 0
+    assert run(folder, "export", str(file), *argv) == 0
     return file.read_text()
 
 
@@ -369,21 +368,20 @@ def test_the_command_line_exports_what_its_filters_let_through(
 ) -> None:
     fill(tmp_path, some_results())
     file = tmp_path / "table.md"
-    argv = ["export", str(file), "--results", str(tmp_path), "--method", "fedavg", "local"]
-    assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
+    axes = ("--rows", "dataset", "--columns", "method")
+    assert run(tmp_path, "export", str(file), "--method", "fedavg", "local", *axes) == 0
     assert str(file) in capsys.readouterr().out
     page = file.read_text()
     assert "fedprox" not in page
     assert page.startswith("| dataset")
-    unknown = ["export", str(file), *argv[2:4], "--method", "fedavgx"]
-    assert main(parse(unknown)) == 2
+    assert run(tmp_path, "export", str(file), "--method", "fedavgx") == 2
     assert "unknown method in the records 'fedavgx': did you mean fedavg" in capsys.readouterr().err
-    assert main(parse(["export", str(tmp_path / "table.doc"), *argv[2:4]])) == 2
+    assert run(tmp_path, "export", str(tmp_path / "table.doc")) == 2
     assert "must end in" in capsys.readouterr().err
     drawn = tmp_path / "ranks.pdf"
-    assert main(parse(["export", str(drawn), *argv[2:4]])) == 0
+    assert run(tmp_path, "export", str(drawn)) == 0
     assert drawn.read_bytes().startswith(b"%PDF")
-    assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
+    assert run(tmp_path, "export", str(tmp_path / "table.pdf")) == 2
     assert "must be curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
 
 

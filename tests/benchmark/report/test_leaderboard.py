@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
-from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -20,7 +19,7 @@ from fedsub.benchmark.report.wording import markdown_table
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import current_cell, failed, make_cell, make_record
+from tests.benchmark.fakes import current_cell, failed, make_cell, make_record, run
 from tests.benchmark.report.rendered import line_of, page_of
 
 ACCURACY = {"local": 80.0, "central": 90.0, "fedavg": 75.0, "fedper": 79.0}
@@ -354,7 +353,7 @@ def test_tables_of_ones_own_share_a_record(tmp_path: Path, capsys: pytest.Captur
     assert " 1 record." in site
     assert "# Mine, second" in (tmp_path / "leaderboards" / "second.md").read_text(encoding="utf-8")
     for command in ("show", "report"):
-        assert main(parse([command, "--results", str(tmp_path)])) == 0
+        assert run(tmp_path, command) == 0
         assert "skipped the records of first, an unknown table" in capsys.readouterr().err
 
 

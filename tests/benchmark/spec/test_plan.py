@@ -118,19 +118,13 @@ def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
 
 
 def test_natural_clients_outside_the_largest_component_are_not_left_out_unasked() -> None:
-    asked = [
-        "--dataset",
-        "community[across=0]",
-        "--partition",
-        "attribute[key=community]",
-        "--method",
-        "local",
-    ]
+    place = ("--dataset", "community[across=0]", "--partition", "attribute[key=community]")
+    asked = (*place, "--method", "local")
     with pytest.raises(UserError, match=r"23 of 24 clients .* set largest_component=false"):
-        make_plan(parse(asked).request)
-    (cell,) = make_plan(parse([*asked, "--set", "largest_component=false"]).request).cells
+        cells(*asked)
+    (cell,) = cells(*asked, "--set", "largest_component=false")
     assert cell.clients == 24
-    assert make_plan(parse([*asked, "--clients", "1"]).request).cells
+    assert cells(*asked, "--clients", "1")
 
 
 def test_what_is_named_twice_is_run_once(toy: str) -> None:
@@ -238,7 +232,7 @@ def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:
 
 
 def test_all_takes_every_table_but_those_to_try_things_with() -> None:
-    found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"]).request).cells}
+    found = {cell.protocol for cell in cells("--all", "--seeds", "1")}
     assert {"fedpub-2", "fedstruct-1", "fedspray-2"} <= found
     assert found.isdisjoint({"default", "quick"})
 

@@ -77,10 +77,8 @@ def test_one_list_holds_all_of_a_model_and_nothing_else() -> None:
 
 
 def test_rows_are_sent_whole_or_not_at_all() -> None:
-    found, mask = (
-        channel(3),
-        torch.tensor([[True, True, True], [False] * 3, [True, False, False], [True] * 3]),
-    )
+    found = channel(3)
+    mask = torch.tensor([[True, True, True], [False] * 3, [True, False, False], [True] * 3])
     found.up({"a": STACKED, "kept.a": mask})
     assert found.bytes_up == (3 + 0 + 1) * 2 * 4
     found.down({"a": STACKED[:1], "kept.a": mask[2:3]})

@@ -26,7 +26,7 @@ def _by_loop(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: 
     if dropout is not None:
         mask = dropout.mask((int(TYPES * SIZES.sum()), WIDTH)) * dropout.scale
     place, client = draw_order(SIZES, TYPES), Segments(SIZES).client
-    for row, node in enumerate(range(len(client)) if layer.rows is None else layer.rows.tolist()):
+    for row, node in enumerate(layer.rows.tolist()):
         for channel in range(TYPES):
             own = client[node], channel
             out = (read[int(layer.cell[node, channel])] @ weight[own] + bias[own]).relu()

@@ -311,25 +311,18 @@ def test_cross_entropy_and_its_gradient_are_torchs(rows, classes, seed, spread, 
     assert_same_function(loss, expected, [output])
 
 
-def stacked(clients: int, seed: int) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        "weight": torch.randn(clients, 3, 2, generator=generator),
-        "bias": torch.randn(clients, 5, generator=generator),
-    }
-
-
 @settings(max_examples=40)
 @given(clients=st.integers(1, 6), seed=st.integers(0, 99), still=st.sets(st.integers(0, 5)))
 def test_similarities_are_those_of_whole_vectors(clients: int, seed: int, still: set[int]) -> None:
-    parameters = stacked(clients, seed)
-    for value in parameters.values():
+    generator = torch.Generator().manual_seed(seed)
+    values = [torch.randn(clients, *shape, generator=generator) for shape in ((3, 2), (5,))]
+    for value in values:
         value[[client for client in still if client < clients]] = 0
-    vectors = torch.cat([value.flatten(1) for value in parameters.values()], dim=1).double()
-    found = gram(parameters.values())
+    vectors = torch.cat([value.flatten(1) for value in values], dim=1).double()
+    found = gram(values)
     torch.testing.assert_close(found, vectors @ vectors.T, atol=1e-5, rtol=1e-5)
     # For a client that did not move every cosine is 0, as in torch, even that with itself.
-    expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
+    expected = functional.cosine_similarity(vectors[:, None], vectors[None], dim=2)
     torch.testing.assert_close(cosine(found), expected, atol=1e-5, rtol=1e-5)
 
 

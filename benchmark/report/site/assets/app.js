@@ -162,16 +162,11 @@ main.addEventListener("click", (event) => {
 // ---- search: every word of the query has to be found; whole words in the right places come first
 const plain = (text) => text.toLowerCase().replace(/[^a-z0-9.+]/g, "");
 const WEIGHTS = [1, 6, 5, 5, 5, 6];
+const hit = (word, part) => part === word ? 3 : word.length > 2 && part.startsWith(word) ? 1.5 : word.length > 3 && part.includes(word) ? 0.5 : 0;
 function score(words, fields) {
   let total = 0;
   for (const word of words) {
-    let best = 0;
-    fields.forEach((field, place) => {
-      for (const part of field) {
-        const hit = part === word ? 3 : word.length > 2 && part.startsWith(word) ? 1.5 : word.length > 3 && part.includes(word) ? 0.5 : 0;
-        best = Math.max(best, hit * WEIGHTS[place]);
-      }
-    });
+    const best = Math.max(0, ...fields.flatMap((field, place) => field.map((part) => WEIGHTS[place] * hit(word, part))));
     if (!best) return 0;
     total += best;
   }
@@ -183,8 +178,8 @@ async function found(query) {
   await load("search");
   index ??= window.SEARCH.figures.map((line) => ({ line, fields: [split(line[1]).concat(split(line[2])), split(line[3]), split(line[4]), split(line[5]), [line[6]], [line[7]]] }));
   const words = query.split(/\s+/).map(plain).filter(Boolean);
-  const pages = words.length ? window.SEARCH.pages.map((line) => [score(words, [[line[0]], split(line[1]).concat(split(line[2])), [], [], [], []]), line]).filter(([points]) => points > 0) : [];
-  const hits = words.length ? index.map(({ line, fields }, place) => [score(words, fields) + line[9] - plain(line[3]).length / 50 - place / 1e5, line, score(words, fields)]).filter((hit) => hit[2] > 0) : [];
+  const pages = window.SEARCH.pages.map((line) => [score(words, [[line[0]], split(line[1]).concat(split(line[2])), [], [], [], []]), line]).filter(([points]) => points > 0);
+  const hits = index.map(({ line, fields }, place) => [score(words, fields) + line[9] - plain(line[3]).length / 50 - place / 1e5, line, score(words, fields)]).filter(([, , points]) => points > 0);
   pages.sort((a, b) => b[0] - a[0]);
   hits.sort((a, b) => b[0] - a[0]);
   const list = element("ol", { class: "hits" });

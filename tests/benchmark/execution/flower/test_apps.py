@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -42,7 +43,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedsub.benchmark.execution.flower import client as client_side
 from fedsub.benchmark.execution.flower import loopback
-from fedsub.benchmark.execution.flower.create import PACKAGE, create
+from fedsub.benchmark.execution.flower.create import create
 from fedsub.benchmark.execution.flower.server import server_app
 
 CLIENTS, ROUNDS = 3, 3
@@ -82,7 +83,7 @@ class Loop:
 
     def __init__(self, app: Path, cell: Cell, lost: Mapping[int, int] | None = None) -> None:
         """`lost`: round → the client whose message does not arrive although it trained and sent it."""
-        self.app = client_side.client_app(app / PACKAGE)
+        self.app = client_side.client_app(app)
         self.folder, self.cell, self.lost = app / "clients", cell, dict(lost or {})
         self.config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
         self.nodes = {1000 + client: client for client in range(cell.clients)}
@@ -139,7 +140,7 @@ def federated(
         # Flower sets these in the process of an app.
         for part in ("_task_id", "_run_id", "_node_id"):
             patch.setattr(TaskIdentity, part, 1)
-        server_app(folder / PACKAGE)(loop, context)
+        server_app(folder)(loop, context)
     found = json.loads(outcome.read_text())
     if "error" in found:
         raise UserError(found["error"])
@@ -450,5 +451,7 @@ def test_nothing_is_left_of_a_command_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         started = psutil.Process(int(process.stdout.readline()))
+        while started.name() != "sleep":
+            time.sleep(0.01)
         process.kill()
     started.wait(60)

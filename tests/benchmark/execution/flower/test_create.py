@@ -118,6 +118,6 @@ def test_a_users_metric_goes_with_the_app(
     assert main(parse(argv)) == 0
     Path("score.py").unlink()
     config = tomllib.loads(Path("app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    cell = cell_of(config, Path("app/federation"))
+    cell = cell_of(config, Path("app"))
     found = tasks.NodeClassification.metrics_with(cell.further_metrics, cell.schedule.selection_metric)
     assert "score" in {each.name for each in found}

@@ -39,7 +39,7 @@ def answer(federation: Federation, folder: Path, code: str, method: str, **chang
         "checkout": str(CHECKOUTS / code),
         "exchange": str(folder / "clients.npz"),
         "folder": str(folder),
-        "kept": "no-such-folder",
+        "graphlets": "no-such-file",
         "memory": 10**11,
     }
     module = f"fedsub.benchmark.studies.authors.{code}_worker"

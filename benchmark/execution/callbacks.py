@@ -1,4 +1,9 @@
-"""Loggers for TensorBoard, Weights & Biases and MLflow: one run for every cell."""
+"""Callbacks: functions of a `Round`, called after every round of a cell.
+
+`TensorBoard`, `WandB` and `MLflow` log the rounds to these programs, one run for every cell. Each needs the
+extra of its name (`pip install -e '.[tensorboard]'`) and imports it at its first round. `fedsub.run` closes
+them at its end. A callback that raises `Stop` ends its cell early.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.extras import needed
+from fedsub.methods.core import rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(rounds.RoundDone):
+    """The state of a cell after one of its rounds."""
+
+    cell: Cell
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Group and name, such as `scores/test` → figure."""
+        groups = {"losses": self.losses, "scores": self.scores, "bytes": self.bytes, "seconds": self.seconds}
+        return {f"{group}/{name}": value for group, found in groups.items() for name, value in found.items()}
+
+
+class Stop(Exception):
+    """Raised by a callback to end its cell as stopped, not failed; a later run runs the cell again."""
+
+
+Callback = Callable[[Round], None]
+"""Function called after every round, in the process of the run. `Stop` ends the cell as stopped, any other
+exception as failed. A cell in a worker process may by then be some rounds further, which are lost."""
 
 
 def _needed(module: str) -> Any:
