@@ -113,6 +113,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     nodes, row = np.unique(origin, return_index=True)
     edges = distinct(codes)
     if options.pairs == "everywhere":
+        # The graph's edges with both ends held by some client.
         edges = barred[np.isin(np.divmod(barred, total), nodes).all(axis=0)]
     order = generator.permutation(len(edges))
     tested = round(options.test * len(edges))

@@ -114,6 +114,7 @@ def _edges(
         _, first = np.unique(fresh, return_index=True)
         fresh = fresh[np.sort(first)]
         fresh = fresh[~np.isin(fresh, seen)]
+        # Whether an edge is between communities; without `across` all count as one kind.
         kind = (group[fresh // options.nodes] != group[fresh % options.nodes]) & (len(missing) > 1)
         for each, count in enumerate(missing):
             taken = fresh[kind == each][:count]

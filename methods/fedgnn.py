@@ -32,7 +32,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy, ones_at, select_features, unit_rows
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
-from fedsub.datasets.sets import distinct
+from fedsub.datasets.sets import among, distinct
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
@@ -188,20 +188,22 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     adjacency = sp.csr_matrix((np.ones(len(source), np.int64), (source, target)), shape=(nodes, nodes))
     degree = np.diff(adjacency.indptr)
     connected = np.flatnonzero(degree)
-    # Sets of neighbours are compared by their size and the sums of two random 64-bit words of their members.
+    # Sets of neighbours are compared by their size and the sums of two random 64-bit words of their members,
+    # in int64, where sums wrap exactly.
     words = np.random.default_rng(0).integers(0, 2**63, (total, 2), dtype=np.int64)
     signature = np.column_stack([degree, adjacency @ words[origin]])[connected]
     found, group = np.unique(signature, axis=0, return_inverse=True)
     present = ones_at(client[connected], group.reshape(-1), (clients, len(found)))
     members = ones_at(group.reshape(-1), connected, (len(found), nodes))
     pairs = (present @ members).tocoo()
+    # A client and a node of the original graph as one number.
+    held = client.astype(np.int64) * total + origin
+    order = np.argsort(held)
     # Of several copies of a node the first, and none of a node that the receiver holds.
-    _, first = np.unique(pairs.row.astype(np.int64) * total + origin[pairs.col], return_index=True)
-    receiver, node = pairs.row[first], pairs.col[first]
-    row = np.full((clients, total), -1)
-    row[client, origin] = np.arange(nodes)
-    new = row[receiver, origin[node]] < 0
-    receiver, node = receiver[new], node[new]
+    wanted, first = np.unique(pairs.row.astype(np.int64) * total + origin[pairs.col], return_index=True)
+    first = first[~among(wanted, held[order])]
+    receiver, node = pairs.row[first].astype(np.int64), pairs.col[first]
     pair = np.repeat(np.arange(len(node)), degree[node])
-    local = row[receiver[pair], origin[adjacency[node].indices]]
+    ends = receiver[pair] * total + origin[adjacency[node].indices]
+    local = order[np.searchsorted(held, ends, sorter=order)]
     return Augmentation(receiver[pair], node[pair], local, nodes)

@@ -175,6 +175,7 @@ def make_entries(
 
     def rank(entry: Entry) -> tuple[int, ...]:
         if entry.row is None:
+            # A planned cell answers only if no row does: the empty tuple sorts first.
             return ()
         protocol, seeds = protocols[entry.protocol], len(entry.row.scores[entry.metric].by_seed)
         draws_anew = seeds > 1 and entry.row.cell.data_seed < 0
@@ -287,19 +288,22 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _trials(
-    own: Row, places: Iterable[tuple[Row, Sequence[Row]]], metric: str, baseline: str
+    own: Row, twins: Iterable[tuple[Row, Sequence[Row]]], metric: str, baseline: str
 ) -> tuple[Trial, ...]:
     """Return the runs with other settings in the place of the row `own`, whose `metric` a paper prints: those
-    of its own table first. `places`: each row with the same cells, and all rows of its table.
+    of its own table first. `twins`: each row with the same cells, and all rows of its table.
 
     Empty for scores not judged in points: the settings are what they count.
     """
+    if not is_in_points(metric):
+        return ()
     found: dict[str, Trial] = {}
-    for row, others in sorted(places, key=lambda place: place[0] is not own):
-        if metric not in row.scores or not is_in_points(metric):
+    for row, others in sorted(twins, key=lambda twin: twin[0] is not own):
+        if metric not in row.scores:
             continue
         alike = (other for other in others if other.block == row.block and other.backbone == row.backbone)
         scored = [(other, other.scores[metric].by_seed) for other in alike if metric in other.scores]
+        # Settings → scores of the baseline under them.
         below = {other.deviations: by_seed for other, by_seed in scored if other.method == baseline}
         for other, by_seed in scored:
             changed = _changed(row, other)

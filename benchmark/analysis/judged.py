@@ -22,7 +22,8 @@ def why_not(metric: str, figure: Figure) -> str:
 
 
 def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
-    """Return the verdict on a row's score compared with a printed figure that it answers."""
+    """Return the verdict on a row's score, which it must have, compared with a printed figure that it
+    answers."""
     if reason := why_not(metric, figure):
         return Verdict(CANNOT, reason=reason)
     return agreement.judge(

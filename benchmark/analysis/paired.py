@@ -114,7 +114,7 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
 
 
 def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> PValues:
-    """Test `count` differences with this mean and `spread`."""
+    """Return the p-values for `count` differences with this mean and `spread`."""
 
     def beyond(bound: float, sign: int) -> float:
         """The p-value of the mean being above (1) or below (-1) the bound."""

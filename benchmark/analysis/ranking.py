@@ -208,6 +208,7 @@ class Ranking:
     def _places_left_out(self) -> list[tuple[int, int]]:
         count = len(self.graphs)
         others = self.by_graph.sum(axis=1, keepdims=True) - self.by_graph
+        # With one graph nothing can be left out.
         left = others / (count - 1) if count > 1 else self.by_graph
         places = stats.rankdata(np.round(left, 9), method="min", axis=0).astype(int)
         return [(int(row.min()), int(row.max())) for row in places]
@@ -261,8 +262,9 @@ def selection_luck(
     promoted = np.isfinite(scored).sum()
     if not promoted:
         return np.zeros(resamples)
-    # The best first; those not promoted come last.
+    # Trials, the best first; those not promoted come last.
     order = np.argsort(-scored, kind="stable")
+    # The place of each trial in that order.
     place = np.argsort(order)
     drawn = place[generator.integers(len(scored), size=(resamples, len(scored)))].min(axis=1)
     # A resample without any promoted trial keeps the selection.

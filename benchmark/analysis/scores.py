@@ -153,6 +153,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     rows = []
     for draft in shown:
         base = {record.cell.seed: record for record in fedavg.get(_setting(draft), ())}
+        # FedAvg itself is not counted as doing nothing beyond FedAvg.
         runs = () if draft.cell.method == FEDAVG else draft.records
         idle = sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in runs)
         rows.append(replace(draft, scores=_scores(protocol, draft, shown), same_as_fedavg=idle))
@@ -186,7 +187,8 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
     """Scores that any of the rows has: the protocol's, then that of link prediction, then those that select
     the rows' rounds."""
     held = {metric for row in rows for metric in row.scores}
-    return [*filter(held.__contains__, protocol.scores), *sorted(held.difference(protocol.scores))]
+    listed = [metric for metric in protocol.scores if metric in held]
+    return [*listed, *sorted(held - {*listed})]
 
 
 def best_of(rows: Iterable[Row], metric: str) -> list[Row]:
@@ -251,7 +253,7 @@ def _against(
     compare: Callable[[float, float], float],
 ) -> dict[int, float]:
     """Compare each record's figure, seed by seed, with that of the row with the same settings and `value` on
-    the axis. A partition also matches by its bare name."""
+    the axis. A partition also matches by its bare name. Seeds without both figures are left out."""
     if row.outdated:
         # The other row has other draws, or is outdated too.
         return {}

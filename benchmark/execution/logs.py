@@ -31,7 +31,7 @@ def logged(work: RunCell, results: Path, cell: Cell) -> Record:
                 record = work(cell)
             _tell_failure(log, record)
     except OSError:
-        # `work` raises none: the log could not be begun or ended.
+        # `attempt`, the usual `work`, raises none. Without a record the log could not be begun.
         if record is None:
             record = work(cell)
     if record.status == OK:

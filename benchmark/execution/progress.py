@@ -37,9 +37,10 @@ def console_for(is_terminal: bool, stderr: bool = False) -> Console:
 class GridProgress:
     """Reports finished cells on standard error."""
 
-    def __init__(self, expected: Mapping[str, float], console: Console) -> None:
-        """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far."""
-        self._expected = dict(expected)
+    def __init__(self, expected: Mapping[str, float], console: Console, capped: bool = False) -> None:
+        """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far. `capped`:
+        some cells may not be run."""
+        self._expected, self._about = dict(expected), "up to" if capped else "about"
         self._done, self._spent = 0, 0.0
         """Number and weight of the finished cells."""
         self._running: dict[str, float] = {}
@@ -95,7 +96,7 @@ class GridProgress:
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
         elif not self._console.is_terminal:
-            line = f"[{self._done}/{len(self._expected)}] {summary} (about {duration(left)} left)"
+            line = f"[{self._done}/{len(self._expected)}] {summary} ({self._about} {duration(left)} left)"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -129,11 +130,15 @@ def expected_seconds(cells: Sequence[Cell], records: Records) -> dict[str, float
     }
 
 
-def counted(cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell]) -> str:
-    """Return a sentence with the numbers of distinct cells, of those done before, and of those to run."""
+def counted(
+    cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell], capped: bool = False
+) -> str:
+    """Return a sentence with the numbers of distinct cells, of those done before, and of those to run. If
+    `capped`, some of these may not be run."""
     every, left, able = (len({cell.key for cell in each}) for each in (cells, waiting, ready))
+    to_run = f"{'up to ' * (capped and able > 0)}{able} to run"
     rest = f", {left - able} without their graph" if able < left else ""
-    return f"{every} cell{'s' * (every != 1)}: {every - left} done before, {able} to run{rest}"
+    return f"{every} cell{'s' * (every != 1)}: {every - left} done before, {to_run}{rest}"
 
 
 def duration(seconds: float) -> str:

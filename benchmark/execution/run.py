@@ -73,7 +73,7 @@ def execute(
             warn(f"skipped {skip.what}: {skip.reason}")
         chosen = distinct(ready)
         records.check_writable(chosen)
-        inform(counted(plan.cells, waiting, chosen))
+        inform(counted(plan.cells, waiting, chosen, wanted is not None))
         for sentence in records.warnings():
             warn(sentence)
         _warn_unsaved(request, plan, records, warn)

@@ -69,7 +69,7 @@ def run_cells(
     failures: list[Record] = []
     with (
         Leases(request.results) as leases,
-        GridProgress(expected_seconds(cells, records), console) as progress,
+        GridProgress(expected_seconds(cells, records), console, wanted is not None) as progress,
     ):
         # A federation's rounds are over when its processes end.
         tells = isinstance(engine, (InProcess, ProcessPool)) and not is_flower and progress.is_seen

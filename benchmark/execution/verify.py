@@ -239,7 +239,8 @@ def _unlike_curves(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
 
 
 def _differ(was: float | None, now: float | None, tolerance: float = 0.0, share: float = 0.0) -> bool:
-    """Whether two figures differ by more than a tolerance and a share of the first, or one alone is None."""
+    """Whether two figures differ by more than the larger of a tolerance and a share of the first, or one
+    alone is None."""
     if was is None or now is None:
         return was is not now
     return abs(was - now) > max(tolerance, share * abs(was))

@@ -133,6 +133,8 @@ def _packed(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
         table = file.read()
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         rows = {name: row for row, name in enumerate(columns.pop("id").to_pylist())}
+        if not all(isinstance(name, str) for name in rows):
+            raise TypeError("ids are no text")
         columns = {name: _unscaled(name, column) for name, column in columns.items()}
     except (ArrowException, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no curves: restore it from a backup ({error})") from error

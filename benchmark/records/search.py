@@ -102,8 +102,9 @@ class Standing:
     @cached_property
     def short(self) -> dict[int, Record]:
         """Trial → its record of the first rung, failures included."""
-        found = map(self.records.get, map(self.search.short, range(len(self.search.trials))))
-        return {number: record for number, record in enumerate(found) if record is not None}
+        numbers = range(len(self.search.trials))
+        found = {number: self.records.get(self.search.short(number)) for number in numbers}
+        return {number: record for number, record in found.items() if record is not None}
 
     @cached_property
     def promoted(self) -> list[int]:

@@ -148,6 +148,7 @@ def _limit(caps: Collection[float | None]) -> str:
     known = [each or math.inf for each in caps if each is not None]
     if min(known) == math.inf:
         return "no cap on time"
+    # An infinite cap is printed as inf.
     limits = span(known, "g").replace("inf", "no cap")
     return f"{limits} times the core-seconds of FedAvg's default run on the block"
 

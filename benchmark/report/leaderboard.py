@@ -121,8 +121,8 @@ def _epsilon(row: Row) -> str | None:
     found = [record.extras["epsilon"] for record in row.records if "epsilon" in record.extras]
     if not (row.cell.schedule.privacy_noise and found):
         return None
-    delta = row.cell.schedule.privacy_delta
-    return f"{_row_name(row, True)} on {block_title(row.block)}: ε = {max(found):.2f} for δ = {delta:g}."
+    name, delta = _row_name(row, with_backbone=True), row.cell.schedule.privacy_delta
+    return f"{name} on {block_title(row.block)}: ε = {max(found):.2f} for δ = {delta:g}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
@@ -248,10 +248,10 @@ def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping
         row.block: block_title(row.block) if several else f"{graph_title(row.block[0])}, {row.block[2]}"
         for row in rows
     }
-    best = [row for _, listed in blocks_of(rows) for row in best_of(listed, metric)]
+    best = {id(row) for _, listed in blocks_of(rows) for row in best_of(listed, metric)}
     cells: dict[str, dict[Block, str]] = {}
     for row, name in zip(rows, row_names(rows, whole=False), strict=True):
-        bold = "**" * any(row is each for each in best)
+        bold = "**" * (id(row) in best)
         cells.setdefault(name, {})[row.block] = _cell(protocol, row, metric, theirs, bold)
     lines = [[name, *(found.get(block, "–") for block in places)] for name, found in cells.items()]
     return markdown_table(["method", *places.values()], lines)

@@ -288,7 +288,8 @@ def _version(part: str, name: str) -> int:
 def _expand(
     protocol: Protocol, request: Request, replaced: Mapping[str, Any]
 ) -> Iterator[Cell | Skip | UserError]:
-    """Yield the cells of a table, what is skipped, and errors, which stop a run but no page of the table."""
+    """Yield the cells of a table, what is skipped, and an error for each unknown method, which stops a run
+    but no page of the table. Raises UserError as `_cells` for methods that are not the table's."""
     for dataset in _spelt("dataset", request.dataset, protocol.grid["dataset"]):
         for variant in _variants(protocol, dataset, request.method):
             if variant.name.endswith(PLUGIN) or variant.name in catalog.methods():

@@ -29,7 +29,7 @@ def available_memory(share: float) -> int:
 
 
 class WorkerError(Exception):
-    """A worker failed; the text is the reason in one line."""
+    """A worker failed; the text is the reason in one line, `worker` its name."""
 
     def __init__(self, worker: str, reason: str) -> None:
         super().__init__(reason)

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.partition.base import ranks
+from fedsub.datasets.partition.base import ranks_within
 
 
 def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
@@ -26,7 +26,7 @@ def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np
     """
     sizes = np.bincount(assignment, minlength=len(capacity))
     held = assignment[order]
-    beyond = ranks(held) >= capacity[held]
+    beyond = ranks_within(held) >= capacity[held]
     excess = order[beyond][np.argsort(held[beyond], kind="stable")]
     result = assignment.astype(np.int64)
     result[excess] = _receivers(np.maximum(capacity - sizes, 0), len(excess))
@@ -111,6 +111,6 @@ def deal(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
 
 def _pieces(groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut groups at `capacity` nodes; returns the piece of each node, (n,), and the size of each piece."""
-    key = groups * len(groups) + ranks(groups) // capacity
+    key = groups * len(groups) + ranks_within(groups) // capacity
     _, piece, sizes = np.unique(key, return_inverse=True, return_counts=True)
     return piece, sizes

@@ -102,7 +102,7 @@ def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
     return [order[start:stop].astype(np.int64) for start, stop in itertools.pairwise(bounds)]
 
 
-def ranks(groups: np.ndarray) -> np.ndarray:
+def ranks_within(groups: np.ndarray) -> np.ndarray:
     """Return the place of each entry within its group, (n,) int64; `groups` (n,) are whole numbers from 0."""
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)

@@ -13,7 +13,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.limits import Size
 from fedsub.datasets.partition import louvain
-from fedsub.datasets.partition.base import Drawn, ranks
+from fedsub.datasets.partition.base import Drawn, ranks_within
 from fedsub.datasets.partition.random_edges import with_random_edges
 
 VERSION = louvain.VERSION
@@ -56,7 +56,7 @@ def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
     second pieces, and so on.
     """
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    key = ranks(groups) // limit * len(groups) + first[group]
+    key = ranks_within(groups) // limit * len(groups) + first[group]
     _, piece, sizes = np.unique(key, return_inverse=True, return_counts=True)
     return piece, sizes
 

@@ -22,8 +22,8 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
 
     made = {name: each.planted for name, each in GENERATORS.items() if each.planted is not None}
     name = Spec(dataset.name).name
-    planted = made[name]() if name in made else np.empty(0)
-    if len(planted) != dataset.nodes:
+    planted = made[name]() if name in made else None
+    if planted is None or len(planted) != dataset.nodes:
         raise UserError(f"{dataset.name} has no planted clients: use one of {', '.join(made)}")
     if clients != planted.max() + 1:
         raise UserError(

@@ -59,9 +59,9 @@ class Shares:
         """Draw a role for each of n nodes, (n,), by shares of the labelled nodes or, `stratified`, of every
         class of `labels` (n,).
 
-        `nearest`: shares are rounded, and training gets at least `least` nodes. If the shares cover all
-        nodes, validation gets the rest, or test does if validation has no share. `floor`: shares are rounded
-        down; if they cover all nodes, test gets the rest (FedTAD's code).
+        `nearest`: in each of these parts shares are rounded, and training gets at least `least` nodes. If the
+        shares cover all nodes, validation gets the rest, or test does if validation has no share. `floor`:
+        shares are rounded down; if they cover all nodes, test gets the rest (FedTAD's code).
         """
         parts = [labels == label for label in np.unique(labels)] if stratified else [labels >= 0]
         roles = np.full(len(labels), UNUSED)

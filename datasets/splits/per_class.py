@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, Size
-from fedsub.datasets.partition.base import Partition, ranks
+from fedsub.datasets.partition.base import Partition, ranks_within
 from fedsub.datasets.splits.base import TEST, TRAIN, VALIDATION
 
 TESTED = 1000
@@ -38,7 +38,7 @@ def split(
     order = generator.permutation(len(labels))
     order = order[labels[order] >= 0]
     roles = np.full(len(labels), VALIDATION)
-    roles[order[ranks(labels[order]) < train]] = TRAIN
+    roles[order[ranks_within(labels[order]) < train]] = TRAIN
     rest = order[roles[order] != TRAIN]
     name, fixed = ("validation", validation) if validation else ("test", test)
     if fixed + bool(validation) > len(rest):

@@ -142,7 +142,7 @@ class AdaFGL(FederatedMethod):
             with torch.no_grad():
                 self.prior = super().logits(None).softmax(dim=1)
         self.begun = self.begun | self.present
-        return torch.stack([descend(self) for _ in range(self.options.epochs)])[-1]
+        return [descend(self) for _ in range(self.options.epochs)][-1]
 
     @property
     def personal(self) -> Personal | None:
@@ -150,23 +150,17 @@ class AdaFGL(FederatedMethod):
         if self.prior is None:
             return None
         if self.networks is None or self.networks.prior is not self.prior:
-            options, graph, rows = self.options, self.federation.graph, self.task.train
-            share, given = self.homophily, (options.alpha, options.beta, options.hops)
-            if options.combine == "threshold":
-                share = (share >= options.threshold).float()
-            self.networks = Personal(graph, self.inputs, self.prior, share, rows, *given)
+            self.networks = Personal(self, self.prior)
         return self.networks
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or the logarithms of the probabilities that the parts predict; (n, C)."""
-        if self.personal is None:
+        personal = self.personal
+        if personal is None:
             return super().logits(dropout)
-        self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
-        predicted = self.personal.predicted(self.heads)
-        if self.prior is None or bool(self.begun.all()):
-            return predicted
-        begun = self.begun[self.federation.client.to(self.device)].unsqueeze(1)
-        return torch.where(begun, predicted, self.prior.clamp(min=SMALLEST).log())
+        self.heads = personal.heads(unprefixed(PREFIX, self.parameters), dropout)
+        begun = self.begun[self.task.client].unsqueeze(1)
+        return torch.where(begun, personal.predicted(self.heads), personal.prior).clamp(min=SMALLEST).log()
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of the losses of their parts, ()."""
@@ -191,9 +185,9 @@ def homophily(
     """
     order = torch.randperm(len(task.train), generator=generator).to(device)
     client, grouped = task.client[task.train[order]].sort(stable=True)
-    size = task.train_count.to(device)
+    order, size = order[grouped], task.train_count.to(device)
     is_seed = ranks(size) < size[client] // 2
-    seed, held_out = order[grouped[is_seed]], order[grouped[~is_seed]]
+    seed, held_out = order[is_seed], order[~is_seed]
     rows = task.train[seed]
     labels = functional.one_hot(task.train_labels[seed], task.width).float()
     start = torch.full((federation.nodes, task.width), 1 / task.width, device=device)
@@ -201,7 +195,6 @@ def homophily(
     convolution = normalised_adjacency(federation.graph, device)
     spread = spread_labels(convolution, start, rows, labels, STEPS, SPREAD)
     right = spread[task.train[held_out]].argmax(dim=1) == task.train_labels[held_out]
-    client = task.client[task.train[held_out]]
-    count = torch.bincount(client, minlength=federation.clients)
-    total = torch.bincount(client, weights=right.float(), minlength=federation.clients)
+    count = torch.bincount(client[~is_seed], minlength=federation.clients)
+    total = torch.bincount(client[~is_seed], weights=right.float(), minlength=federation.clients)
     return (total / count.clamp(min=1)).float()

@@ -44,13 +44,13 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
     return alike
 
 
-class Receivers:
+class Receivers(NamedTuple):
     """The r nodes that receive messages, at most q of a client."""
 
-    def __init__(self, rows: Tensor, every: Segments) -> None:
-        """`every` are the segments of all n nodes."""
-        self.rows, self.segments = rows, every.among(rows)
-        """(r,) rows among the n nodes, ascending, and the clients' segments of these."""
+    rows: Tensor
+    """(r,) rows among all n nodes, ascending."""
+    segments: Segments
+    """The clients' segments of these rows."""
 
 
 class Messages:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import dgl
 import torch
 from torch import Tensor
 
-from fedsub.methods.adafgl.messages import SMALLEST, Messages, Receivers, alike_pairs, unit_softmax
+from fedsub.methods.adafgl.messages import Messages, Receivers, alike_pairs, unit_softmax
 from fedsub.methods.adafgl.smoothing import Smoothing
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
-from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, Weights, glorot
 from fedsub.methods.stacked.segments import segment_product
+
+if TYPE_CHECKING:
+    from fedsub.methods.adafgl import AdaFGL
 
 Heads = dict[str, Tensor]
 """Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""
@@ -51,51 +53,41 @@ def personal_start(
 class Personal:
     """The second step's networks on n nodes; the caller holds the parameters."""
 
-    def __init__(
-        self,
-        graph: dgl.DGLGraph,
-        inputs: Inputs,
-        prior: Tensor,
-        share: Tensor,
-        trained: Tensor,
-        alpha: float,
-        beta: float,
-        hops: int,
-    ) -> None:
-        """`prior` is P, (n, C); `share`, (K,), is the homophilous part's weight in each client's prediction;
-        `trained` are the rows of the training nodes."""
-        self.inputs, self.segments = inputs, inputs.segments
-        self.prior, self.share = prior, share
-        self.hops = hops
-        alike = alike_pairs(prior, self.segments)
-        self.smooth = Smoothing(graph, alike, unit_softmax(prior), alpha, self.segments)
+    def __init__(self, method: AdaFGL, prior: Tensor) -> None:
+        """`prior` is P, (n, C)."""
+        options, share, rows = method.options, method.homophily, method.task.train
+        self.prior, self.features, self.hops = prior, method.inputs.features, options.hops
+        self.segments = segments = method.inputs.segments
+        self.share = (share >= options.threshold).float() if options.combine == "threshold" else share
+        """(K,) the homophilous part's weight in each client's prediction."""
+        used = {net: self.share > 0 if net == "homophilous" else self.share < 1 for net in LAYERS}
+        self.nets = [net for net in LAYERS if bool(used[net].any())]
+        """Networks of the parts that some client predicts with."""
+        alike = alike_pairs(prior, segments)
+        self.smooth = Smoothing(method.federation.graph, alike, unit_softmax(prior), options.alpha, segments)
         """h → Ā h."""
-        self.messages = Messages(alike, beta, self.segments)
-        self.trained = Receivers(trained, self.segments)
+        self.messages = Messages(alike, options.beta, segments)
+        self.trained = Receivers(rows, segments.among(rows))
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
         """Outputs of the parts that some client predicts with. In training z₃ is computed only for the
         training nodes, which the loss reads; other nodes have Z."""
-        nets = [name for name in LAYERS if name == "homophilous" and bool((self.share > 0).any())]
-        if bool((self.share < 1).any()):
-            nets += [name for name in LAYERS if name != "homophilous"]
-        first = self._first(parameters, nets)
-        found = {net: self._layers(first[net], parameters, net, dropout) for net in nets}
+        first = self._first(parameters)
+        found = {net: self._layers(first[net], parameters, net, dropout) for net in self.nets}
         if "messages" in found:
             receivers = self.trained if trains(dropout) else self.messages.everyone
             found["messages"] = self.messages(found["messages"], parameters["slope.messages"], receivers)
         return found
 
-    def _first(self, parameters: Weights, nets: list[str]) -> Heads:
+    def _first(self, parameters: Weights) -> Heads:
         """X̃ W or X W for the networks' first layers, (n, width) each, from one product with X."""
-        smoothed = [name for name in SMOOTHED if name in nets]
-        product, powers = self.inputs.features.times(parameters[FIRST]), self.hops + 1
+        smoothed = [name for name in SMOOTHED if name in self.nets]
+        product, powers = self.features.times(parameters[FIRST]), self.hops + 1
         width = product.shape[1] // (len(SMOOTHED) * powers + 1)
-        *lower, spread, plain = product.split((*[len(SMOOTHED) * width] * powers, width), dim=1)
-        if len(smoothed) < len(SMOOTHED):
-            columns = [SMOOTHED.index(name) for name in smoothed]
-            parts = (power.split(width, dim=1) for power in (*lower, spread))
-            *lower, spread = (torch.cat([part[column] for column in columns], dim=1) for part in parts)
+        *each, plain = product.split((*[len(SMOOTHED) * width] * powers, width), dim=1)
+        # Either part's networks are neighbours in `SMOOTHED`.
+        start = SMOOTHED.index(smoothed[0]) * width
+        *lower, spread = (power[:, start : start + len(smoothed) * width] for power in each)
         for addend in reversed(lower):
             spread = addend + self.smooth(spread)
         outputs = spread.split(width, dim=1)
@@ -113,7 +105,7 @@ class Personal:
         return h
 
     def predicted(self, heads: Heads) -> Tensor:
-        """Logarithms of the predicted probabilities, (n, C)."""
+        """Predicted probabilities, (n, C)."""
         share = self.share.index_select(0, self.segments.client).unsqueeze(1)
         total = torch.zeros_like(self.prior)
         if "homophilous" in heads:
@@ -122,7 +114,7 @@ class Personal:
         others = [head.detach().softmax(dim=1) for name, head in heads.items() if name != "homophilous"]
         if others:
             total = total + (1 - share) * torch.stack(others).mean(dim=0)
-        return total.clamp(min=SMALLEST).log()
+        return total
 
     def loss(self, heads: Heads, each: Heads) -> Tensor:
         """Sum over clients, (), of the losses of the parts that a client predicts with: the cross-entropies

@@ -9,8 +9,6 @@ previous row plus the terms of the entries in which the two differ: on the graph
 
 from __future__ import annotations
 
-from typing import Any
-
 import dgl
 import numpy as np
 import torch
@@ -20,7 +18,7 @@ from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.compiled import compile_pass
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.propagation import propagate, with_self_loops
-from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.stacked.segments import LinearMap, Segments
 
 
 class Smoothing:
@@ -44,7 +42,8 @@ class Smoothing:
         self.order, self.changes = _chain(alike, predicted, (1 - alpha) * self.scale.double(), segments)
 
     def __call__(self, h: Tensor) -> Tensor:
-        return propagate(self.looped, h, self.weight) + _Far.apply(h, self)
+        # B is symmetric.
+        return propagate(self.looped, h, self.weight) + LinearMap.apply(h.contiguous(), self.far, self.far)
 
     def far(self, h: Tensor) -> Tensor:
         """The term of B + I, (n, width), summed in float64 so that rounding errors do not accumulate."""
@@ -56,18 +55,6 @@ class Smoothing:
         parts = self.changes.crow_indices(), self.changes.col_indices(), self.changes.values(), self.scale
         _sum_along(*(part.numpy() for part in (self.segments.sizes, self.order, *parts, h.detach(), out)))
         return out
-
-
-class _Far(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, smoothing: Smoothing) -> Tensor:
-        ctx.smoothing = smoothing
-        return smoothing.far(h.contiguous())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        # B is symmetric.
-        return ctx.smoothing.far(gradient.contiguous()), None
 
 
 def _chain(alike: Tensor, predicted: Tensor, scale: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
@@ -85,11 +72,10 @@ def _chain(alike: Tensor, predicted: Tensor, scale: Tensor, segments: Segments) 
         rows.append(start + row)
         columns.append(start + column)
         values.append(both[row, column])
-    column = torch.cat(columns)
-    pointer = torch.zeros(segments.rows + 1, dtype=torch.int64, device=column.device)
-    pointer[1:] = torch.bincount(torch.cat(rows), minlength=segments.rows).cumsum(0)
+    column, every = torch.cat(columns), torch.arange(segments.rows + 1, device=alike.device)
+    pointer = torch.searchsorted(torch.cat(rows), every, out_int32=True)
     value = torch.cat(values) * scale[column]
-    return torch.cat(order), csr_tensor(pointer.int(), column.int(), value, (segments.rows, segments.rows))
+    return torch.cat(order), csr_tensor(pointer, column.int(), value, (segments.rows, segments.rows))
 
 
 def _nearest_next(distance: np.ndarray) -> np.ndarray:

@@ -104,5 +104,7 @@ def comparable(outcome: Outcome) -> str:
     """The outcome without times as text, in which NaN equals NaN."""
     found = {**asdict(outcome), "seconds": None, "processor_seconds": None, "spent": outcome.spent["bytes"]}
     found["extras"] = {name: value for name, value in outcome.extras.items() if "seconds" not in name}
-    # A method's figures may be tensors or arrays.
-    return json.dumps(found, default=lambda value: value.tolist())
+    # A method's figures may be tensors or arrays; a run refuses what JSON cannot hold.
+    return json.dumps(
+        found, default=lambda value: value.tolist() if hasattr(value, "tolist") else repr(value)
+    )

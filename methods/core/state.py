@@ -123,16 +123,19 @@ def plain(value: Any, convert: Callable[[Any], Any]) -> Any:
         value = value.state_dict(keep_vars=True)
     elif isinstance(value, np.generic):
         value = value.item()
+    elif isinstance(value, set):
+        # Equal sets may differ in order.
+        value = sorted(value, key=repr)
     if isinstance(value, Mapping):
         return {key: plain(each, convert) for key, each in value.items()}
-    if isinstance(value, (list, tuple, deque, set)):
+    if isinstance(value, (list, tuple, deque)):
         return [plain(each, convert) for each in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else convert(value)
 
 
 def saved(value: Any) -> Any:
-    """Convert a tensor, which is not copied, an array or an object's state. Raises UserError for an object
-    whose class names no state."""
+    """Return what `plain` leaves as plain data and tensors: a tensor (not copied), an array, or an object's
+    named state. Raises UserError for an object whose class names no state."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, np.ndarray):
@@ -144,7 +147,8 @@ def saved(value: Any) -> Any:
 
 def restored(value: Any, kept: Any) -> Any:
     """Return `value` restored from `kept`. Trained tensors, generators and objects are restored in place, as
-    others hold references to them. Raises any error where `kept` does not fit."""
+    others hold references to them. For the value None, return the data with its arrays made again. Raises any
+    error where `kept` does not fit."""
     if isinstance(value, np.random.Generator):
         restored(value.bit_generator, kept)
     elif isinstance(value, np.random.BitGenerator):

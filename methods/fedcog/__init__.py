@@ -24,7 +24,7 @@ Departures:
   receiver knows x_v up to a factor, and x_v itself if the sum or the largest entry of its row is known, as
   with row-normalised or 0/1 features. LNNC does not prevent this. With `input_norm` and propagated features
   β_v itself is sent, as the propagated column of ones.
-LNNC (joins nearest neighbours) and others: `FedCogOptions`, `coupling.Coupling`, `coupling.exposed`.
+LNNC (joins nearest neighbours) and others: `FedCogOptions`, `CoupledConvolution`, `coupling.exposed`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect
+from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, exposed
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
@@ -91,7 +92,6 @@ class FedCog(ServedMethod):
 
     labelled_outputs_only = False
     client_state = ("last_values", "travelled")
-    coupling: Coupling
     convolution: CoupledConvolution
     training: tuple[Inputs, Tensor] | None = None
     """Inputs and rows, (t,), of the training nodes, if training reads only these; else None."""
@@ -142,7 +142,7 @@ class FedCog(ServedMethod):
         graph, features, sizes = federation.graph, federation.features, federation.sizes
         if self.kind == "gcn":
             self.last_values = []
-            convolution = replace(self.convolution, device=self.device, on_travel=self._travel)
+            convolution = partial(self.convolution, on_travel=self._travel)
             return prepare(self, graph, features, sizes, convolution=convolution)
         features = as_feature_tensor(self.propagated())
         if self.task.name == "node-classification":
@@ -154,17 +154,22 @@ class FedCog(ServedMethod):
 
     def _coupled(self) -> Federation:
         """Apply LNNC and build the coupled graphs; return the federation after LNNC."""
-        options, federation = self.options, self.federation
-        lnnc = options.lnnc
-        protected = connect(federation, options.lnnc_isolated) if lnnc else Protected(federation, 0, 0)
-        self.coupling = Coupling(protected.federation)
-        self.convolution = CoupledConvolution(self.coupling, options.exponent if self.kind == "gbp" else 0.5)
-        inside, between = self.coupling.edges
-        original = inside - protected.edges + between / 2
-        self.extras["lnnc_edges"], self.extras["lnnc_alone"] = protected.edges, protected.alone
-        self.extras["lnnc_pct"] = 100 * (protected.edges / max(original, 1))
-        self.extras["intra_edge_pct"] = 100 * ((inside - protected.edges) / max(original, 1))
-        return protected.federation
+        options, given = self.options, self.federation
+        federation = connect(given, options.lnnc_isolated) if options.lnnc else given
+        exponent = options.exponent if self.kind == "gbp" else 0.5
+        device = self.device if self.kind == "gcn" else "cpu"
+        self.convolution = CoupledConvolution(federation, exponent, device)
+        inside = given.graph.num_edges() // 2
+        original = max(inside + self.convolution.external / 2, 1)
+        added = federation.graph.num_edges() // 2 - inside
+        alone = int(exposed(federation, options.lnnc_isolated).sum()) if options.lnnc else 0
+        self.extras |= {
+            "lnnc_edges": added,
+            "lnnc_alone": alone,
+            "lnnc_pct": 100 * (added / original),
+            "intra_edge_pct": 100 * (inside / original),
+        }
+        return federation
 
     def propagated(self) -> Matrix:
         """The classifier's constant input, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
@@ -175,7 +180,7 @@ class FedCog(ServedMethod):
         start = time.perf_counter()
         result = mixed_hops(self.kind, features, step, self.hops, self.options.restart)
         self.extras["propagation_seconds"] = time.perf_counter() - start
-        forms = step.sent.forms()
+        forms = step.sent()
         self.channel.once_up(sums=forms[self.options.wire])
         self.extras["propagation_mb"] = self.channel.bytes_once / MEBI
         self.extras |= {f"propagation_mb_{form}": size_of(*sent) / MEBI for form, sent in forms.items()}
@@ -226,7 +231,7 @@ class FedCog(ServedMethod):
             return values
         sent = unformed(*values.shape)
         if not self.channel.everyone:
-            working = self.working[self.coupling.ends.to(self.device)]
+            working = self.working[self.convolution.ends]
             sent = unformed(int(working.all(dim=1).sum()), values.shape[1])
             if self.layer == len(self.last_values):
                 self.last_values.append(torch.zeros_like(values))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import TypeAlias
@@ -38,35 +37,25 @@ DENSE_TERMS = 0.3
 Matrix: TypeAlias = sp.csr_matrix | Tensor
 
 
-@dataclass
-class Sent:
-    """Counts of what propagations sent between clients: rows, all values, and non-zero values."""
+class FeaturePropagation:
+    """Applies a coupled convolution on the CPU to all clients' features, (n, d); counts what clients send."""
 
-    rows: int = 0
-    values: int = 0
-    nonzero: int = 0
+    def __init__(self, convolution: CoupledConvolution) -> None:
+        self.convolution = convolution
+        self.rows = self.values = self.nonzero = 0
+        """Numbers of rows, of all values, and of non-zero values sent so far."""
 
-    def forms(self) -> dict[str, tuple[Tensor, ...]]:
+    def sent(self) -> dict[str, tuple[Tensor, ...]]:
         """Tensors sent in each form: all values; the non-zero ones with 32-bit columns and pointers; or only
         the non-zero ones, as the paper's Table 4 counts by its figures (no receiver could place them)."""
         nonzero = unformed(self.nonzero)
         places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
         return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
 
-
-class FeaturePropagation:
-    """Applies a coupled convolution to all clients' features, (n, d), and counts the values sent."""
-
-    def __init__(self, convolution: CoupledConvolution) -> None:
-        self.convolution = convolution
-        self.sent = Sent()
-        self.nodes = convolution.coupling.nodes
-
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; the result of a sparse input may be dense."""
-        stand_ins = self.convolution.coupling.stand_ins
-        self.sent.rows += stand_ins
-        self.sent.values += stand_ins * h.shape[1]
+        self.rows += self.convolution.stand_ins
+        self.values += self.convolution.stand_ins * h.shape[1]
         if isinstance(h, Tensor):
             return self._dense(h)
         inner, border = self._matrices
@@ -82,26 +71,22 @@ class FeaturePropagation:
     def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
         """The three steps of a propagation, for some columns."""
         half = (inner @ h).tocsr()
-        self.sent.nonzero += int(half.indptr[-1] - half.indptr[self.nodes])
+        self.nonzero += int(half.indptr[-1] - half.indptr[self.convolution.nodes])
         return (border @ half).tocsr()
 
     @cached_property
     def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The internal step, (n + S, n), and the travel and border steps combined, (n, n + S)."""
-        step, total = self.convolution, self.nodes + self.convolution.coupling.stand_ins
-        inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
-        border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
-        # Travel only renumbers columns: rows, most of a large matrix, need not be copied.
-        route = self.nodes + step.coupling.route.numpy()
-        sender = np.concatenate([np.arange(self.nodes), route]).astype(border.indices.dtype)
-        return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
+        """The internal step, (n + S, n), and the border step, (n, n + S)."""
+        step = self.convolution
+        inner = message_matrix(step.internal, step.internal_weight)
+        return inner, message_matrix(step.border, step.border_weight)
 
     def _dense(self, h: Tensor) -> Tensor:
-        counted = replace(self.convolution, device="cpu", on_travel=self._count)
-        return _in_blocks(counted, h, self.nodes + self.convolution.coupling.stand_ins)
+        step = self.convolution
+        return _in_blocks(partial(step, on_travel=self._count), h, step.nodes + step.stand_ins)
 
     def _count(self, values: Tensor) -> Tensor:
-        self.sent.nonzero += int(torch.count_nonzero(values))
+        self.nonzero += int(torch.count_nonzero(values))
         return values
 
 
@@ -138,9 +123,9 @@ def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor
     return out
 
 
-def as_shorter(matrix: Matrix) -> Matrix:
+def as_shorter(matrix: sp.csr_matrix) -> Matrix:
     """A sparse matrix unchanged, or dense if more than `DENSE_SHARE` of its entries are not zero."""
-    if isinstance(matrix, Tensor) or matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
+    if matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
         return matrix
     return as_dense(matrix)
 
@@ -205,16 +190,16 @@ def _side_by_side(levels: Iterable[Matrix], number: int) -> Matrix:
     sparse: list[sp.csr_matrix] = []
     wide: Tensor | None = None
     for place, level in enumerate(levels):
-        rows, width = level.shape
-        if sp.issparse(level) and wide is None:
+        if not isinstance(level, Tensor):
             sparse.append(level)
             continue
         if wide is None:
-            wide = torch.empty(rows, number * width)
+            # From the first dense matrix on, all are.
+            wide = torch.empty(len(level), number, level.shape[1])
             for before, matrix in enumerate(sparse):
-                wide[:, before * width : (before + 1) * width] = as_dense(matrix)
-        wide[:, place * width : (place + 1) * width] = as_dense(level)
-    return sp.hstack(sparse, format="csr") if wide is None else wide
+                wide[:, before] = as_dense(matrix)
+        wide[:, place] = level
+    return sp.hstack(sparse, format="csr") if wide is None else wide.flatten(1)
 
 
 def _add(first: Matrix, second: Matrix) -> Matrix:

@@ -163,8 +163,7 @@ class FedGTA(FederatedMethod):
         softened = (spread / options.temperature).softmax(dim=1).index_copy(0, rows, self.labels)
         moments = self._powers(likely)
         if options.moments == "hybrid":
-            mean = segments.mean(likely).index_select(0, segments.client)
-            moments += self._powers(likely - mean)
+            moments += self._powers(likely - segments.spread(segments.mean(likely)))
         negentropy = (softened * (softened + SMALLEST).log()).sum(dim=1)
         each = self.degree * (self.task.width / math.e + negentropy)
         return torch.cat(moments, dim=1), segments.sum(each.unsqueeze(1)).squeeze(1).clamp(min=0)
@@ -172,12 +171,10 @@ class FedGTA(FederatedMethod):
     def propagated(self, prediction: Tensor) -> Tensor:
         """Y after the last step, (n, C)."""
         options, rows = self.options, self.task.train
-        authors = options.propagation == "authors"
-        start = prediction if authors else torch.zeros_like(prediction)
-        seeds = self.labels if authors else prediction[rows]
-        spread = start = start.index_copy(0, rows, seeds)
-        if authors:
-            return spread_labels(self.convolution, start, rows, seeds, options.steps, options.spread)
+        if options.propagation == "authors":
+            start = prediction.index_copy(0, rows, self.labels)
+            return spread_labels(self.convolution, start, rows, self.labels, options.steps, options.spread)
+        spread = start = torch.zeros_like(prediction).index_copy(0, rows, prediction[rows])
         for _ in range(options.steps):
             spread = options.spread * self.convolution(spread) + (1 - options.spread) * start
             spread = spread.clamp(0, 1)

@@ -41,7 +41,7 @@ class GAMLP:
         classes: int,
         mixed_rows: Tensor | None,
     ) -> None:
-        """`graph` is block-diagonal, `features` are X, `hops` is L.
+        """`graph` is block-diagonal, `features` are X, (n, d), `hops` is L.
 
         `mixed_rows`, (m,) ascending, are the training nodes. With them nodes read each other's scores, as in
         FedGTA's public code (see `misread_scores`); None: every node reads its own.

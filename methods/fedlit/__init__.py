@@ -120,7 +120,7 @@ class FedLIT(FederatedMethod):
         self.clustering = EdgeClustering(source[once], target[once], self.inputs.segments, options.types)
         if not self.linear:
             self.every = Layer(self.inputs.segments, options.types)
-            self.trained = layers_to_read(self.federation.graph, self.every, rows_read(self), self.layers())
+            self.trained = layers_to_read(self.federation.graph, self.every, rows_read(self), options.layers)
         channels = {name: w for name, w in self.parameters.items() if begins_with(name, self.unshared)}
         self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
@@ -140,17 +140,14 @@ class FedLIT(FederatedMethod):
         options, generator = self.options, self.generator
         inner, width, types = self.federation.width, options.width, options.types
         start = prefixed("projection", linear_start(inner, width, generator))
-        for index in range(self.layers()):
+        # SGC's propagations share one layer's weights.
+        for index in range(1 if self.linear else options.layers):
             for part in self.backbone.weights:
                 matrices = [glorot((width, width), generator) for _ in range(types)]
                 start[f"channels.{index}.{part}"] = torch.stack(matrices)
             start[f"channels.{index}.bias"] = torch.zeros(types, width)
         start |= prefixed("head", linear_start(width, self.task.width, generator))
         return stack(start, self.federation.clients, self.device)
-
-    def layers(self) -> int:
-        """Number of layers with weights; SGC's propagations share one."""
-        return 1 if self.linear else self.options.layers
 
     def project(self) -> Tensor:
         """x of every node, (n, width)."""
@@ -182,12 +179,14 @@ class FedLIT(FederatedMethod):
         """Outputs of every node, (n, C); in training NaN at nodes that the loss does not read."""
         if self.typed is not self.kind:
             self.join_by_type()
-        h, last = self.project(), self.inputs.segments
+        h = self.project()
         if self.linear:
             step = partial(propagate, self.graph, weight=self.edge_weight)
-            return linear_sum(h, self.parameters, last, partial(self.backbone.propagate, step))
+            spread = partial(self.backbone.propagate, step)
+            return linear_sum(h, self.parameters, self.inputs.segments, spread)
+        layers = self.trained if trains(dropout) else [self.every] * self.options.layers
         before = self.every
-        for index, layer in enumerate(self.trained if trains(dropout) else [self.every] * self.layers()):
+        for index, layer in enumerate(layers):
             h, before = self._layer(h, f"channels.{index}", before, layer, dropout), layer
         product = segment_product(h, self.parameters["head.weight"], before.segments)
         return before.among_all(add_bias(product, self.parameters["head.bias"], before.segments))
@@ -195,21 +194,20 @@ class FedLIT(FederatedMethod):
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
         """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
         As neighbours are summed first, only the r nodes are multiplied."""
-        ends = before, layer
-        if ends not in self.messages:
-            self.messages[ends] = messages_between(*ends, self.graph, self.edge_weight, self.backbone.itself)
-        read = self.messages[ends](h)
+        both = before, layer
+        if both not in self.messages:
+            self.messages[both] = messages_between(*both, self.graph, self.edge_weight, self.backbone.itself)
+        read = self.messages[both](h)
         weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
 
     def occupied(self) -> Tensor:
         """Channels in which any training node has an edge, (K, T) bool."""
-        train = self.federation.train.to(self.device)
-        clustering = self.clustering
+        train, clustering = self.federation.train.to(self.device), self.clustering
         touched = train[clustering.source] | train[clustering.target]
-        cell = clustering.client * self.options.types + self.kind
-        cells = self.federation.clients * self.options.types
-        return (torch.bincount(cell[touched], minlength=cells) > 0).view(-1, self.options.types)
+        occupied = self.centroids.new_zeros(self.centroids.shape[:2], dtype=torch.bool)
+        occupied[clustering.client[touched], self.kind[touched]] = True
+        return occupied
 
     def send(self) -> Message:
         """The model with its channels, `centroids`, and `occupied`: channels with edges of training nodes."""

@@ -76,6 +76,7 @@ class EdgeClustering:
         for index in range(self.types):
             uniform = torch.rand(len(distance), generator=generator).to(x.device)
             score = distance.log() - (-uniform.log()).log()
+            # order.argsort() is each edge's rank by score; each client's highest leads back to its edge.
             order = torch.argsort(score)
             highest = torch.zeros_like(self.edges).scatter_reduce(0, self.client, order.argsort(), "amax")
             edge = order[highest[held]]

@@ -25,21 +25,24 @@ models. Mask figures are over all clients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, register
-from fedsub.methods.core.channel import FLOAT, INDEX, Message
+from fedsub.methods.core.channel import FLOAT, INDEX, Message, unformed
 from fedsub.methods.fedpub.options import FedPubOptions
-from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from fedsub.methods.fedpub.proxy import make_proxy, mean_output, mean_output_on
 from fedsub.methods.fedpub.pruning import PREFIX, Pruning, apply_masks, mix_kept, with_masks
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram
-from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unprefixed
+from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, prefixed, unprefixed
 
 
 @register(
@@ -56,10 +59,10 @@ class FedPub(FederatedMethod):
 
     options: FedPubOptions
     client_state = ("counts",)
-    server_state = ("heard", "similarity", "exchanges", "answered")
+    server_state = ("heard", "similarity", "answered", "bytes_before", "bytes_of_fedavg")
     pruning: Pruning
-    embedding: FunctionalEmbedding | None = None
-    """Computes h̃ on a proxy graph; None if clients are not compared on one."""
+    embedding: Callable[[Weights], Tensor]
+    """Weights with masks applied → h̃, (K, hidden): on the proxy, or on clients' graphs with proxy=feature."""
     label_similarity: Tensor
     """(K, K), similarity of the class distributions."""
     similarity: Tensor | None = None
@@ -73,16 +76,17 @@ class FedPub(FederatedMethod):
     """(K,) number of parameters that each client sent in the last exchange."""
     size: int
     """Number of parameters of one client without its masks."""
-    exchanges: list[tuple[Tensor, Tensor | None, Tensor, int, int]]
-    """For every exchange: `counts`, `similarity` and the clients that it compares, (K,) bool, the bytes sent
-    so far, both ways, and the number of models that FedAvg would have sent in it."""
+    bytes_before: int = 0
+    """Bytes sent up to the last exchange, both ways."""
+    bytes_of_fedavg: int = 0
+    """Bytes that FedAvg would have sent up to then among the same clients."""
 
     def build(self) -> None:
         self.unshared = (PREFIX,) if self.options.masks else ()
         super().build()
         self.channel.refuse(self.options.masks)
         self.pruning = Pruning(self.options.lambda1)
-        self.exchanges, self.heard = [], {}
+        self.heard = {}
         self.answered = dict(self.received) if self.options.similarity == "gradient" else {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
         # All masks are one at the start.
@@ -92,13 +96,15 @@ class FedPub(FederatedMethod):
         self.label_similarity = label_similarity(shares).to(self.device)
         if self.options.similarity == "label":
             self.channel.once_up(class_shares=shares.float())
+        self.embedding = partial(mean_output, self.backbone, self.inputs)
         if self.options.similarity == "function" and self.options.proxy != "feature":
             generator = np.random.default_rng(self.setting.seed)
             proxy = make_proxy(self.options.proxy, federation.width, generator)
-            self.embedding = FunctionalEmbedding(
-                self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
+            self.embedding = mean_output_on(
+                proxy, self.backbone, federation.clients, self.task.width, self.device, self.setting.kernel
             )
-            self.channel.once_down(proxy=[*proxy.sent()] * federation.clients)
+            ends = unformed(2, proxy.graph.num_edges(), dtype=torch.int32)
+            self.channel.once_down(proxy=[proxy.features, ends] * federation.clients)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start except for the classifier's, with masks of ones."""
@@ -137,7 +143,7 @@ class FedPub(FederatedMethod):
         self.counts = sum(counts, torch.full_like(self.epochs, dense))
         message = {**message, **prefixed("kept", kept)}
         if self.options.similarity == "function":
-            message["embedding"] = self.functional_embedding()
+            message["embedding"] = self.embedding(self.pruning(self.parameters).weights)
         return message
 
     def aggregate(self, sent: Message) -> Message:
@@ -155,13 +161,10 @@ class FedPub(FederatedMethod):
             explicit = self.options.community == "explicit"
             present = None if self.channel.everyone else self.present
             matrix = mixing_matrix(self.similarity, self.options.tau, explicit, present)
-        mixed, answered = mix_kept(matrix, models, kept)
+        answer = mix_kept(matrix, models, kept)
         if len(matrix) > 1:
-            mixed = {
-                name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()
-            }
-            answered = {name: for_clients(mask, kept[name], self.present) for name, mask in answered.items()}
-        answer = {**mixed, **prefixed("kept", answered)}
+            last = {**self.received, **prefixed("kept", kept)}
+            answer = {name: for_clients(value, last[name], self.present) for name, value in answer.items()}
         if self.options.similarity == "gradient":
             self.answered = answer
         return answer
@@ -183,11 +186,7 @@ class FedPub(FederatedMethod):
             mask = mask & own[name] if name in own else mask
             self.received[name] = torch.where(mask, answer[name], self.parameters[name].detach())
         super().receive(self.received)
-        sent = self.channel.bytes_up + self.channel.bytes_down
-        models = int(self.present.sum()) + int(self.receiving.sum())
-        models_only = self.options.similarity in ("parameter", "gradient")
-        compared = self.present if models_only else torch.ones_like(self.present)
-        self.exchanges.append((self.counts, self.similarity, compared, sent, models))
+        self._report()
 
     def compare(self, sent: Message, models: Message, kept: Parameters) -> Tensor | None:
         """S, (K, K), of what the server knows; None if similarity is not used."""
@@ -196,23 +195,16 @@ class FedPub(FederatedMethod):
             return None
         if kind == "label":
             return self.label_similarity
+        if kind == "function":
+            return cosine(gram(self._heard({"embedding": sent["embedding"]}, False).values()))
         if kind == "gradient":
             models = {name: value - self.answered[name] for name, value in models.items()}
             known = unprefixed("kept", self.answered)
             kept = known | {name: mask & known.get(name, mask) for name, mask in kept.items()}
-        if kind != "function":
-            return cosine(gram(torch.where(kept[n], v, 0) if n in kept else v for n, v in models.items()))
-        return cosine(gram(self._heard({"embedding": sent["embedding"]}, False).values()))
+        return cosine(gram(torch.where(kept[n], v, 0) if n in kept else v for n, v in models.items()))
 
-    def functional_embedding(self) -> Tensor:
-        """h̃, (K, hidden)."""
-        weights = self.pruning(self.parameters).weights
-        if self.embedding is None:
-            return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, weights))
-        return self.embedding(weights)
-
-    def finish(self) -> None:
-        """Add the figures of the paper's Tables 3, 5 and 9 and Figure 6 for every exchange.
+    def _report(self) -> None:
+        """Add the figures of the paper's Tables 3, 5 and 9 and Figure 6 for this round's exchange.
 
         `mask_sparsity_pct`: masked share of the entries that have a mask; `model_size_pct`: remaining share
         of all parameters; `communication_pct_of_fedavg` and its mean: both ways, by the shorter of a
@@ -221,30 +213,32 @@ class FedPub(FederatedMethod):
         `similarity_label_correlation`: correlation of S with the label similarity over pairs of clients,
         absent ones with their last values or, if models are compared, left out.
         """
-        whole = self.federation.clients * self.size
+        whole, counted = self.federation.clients * self.size, int(self.counts.sum())
         maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())
-        kept_rounds = self.options.keep_similarity.split("+")
-        before, total = 0, 0
-        for number, (counts, similarity, compared, sent, models) in enumerate(self.exchanges, start=1):
-            # FedAvg's bytes among the same clients.
-            fedavg = FLOAT * self.size * models
-            total += fedavg
-            masked = whole - int(counts.sum())
-            figures = {
-                "mask_sparsity_pct": 100 * masked / max(maskable, 1),
-                "model_size_pct": 100 * (1 - masked / whole),
-                "communication_pct_of_fedavg": 100 * (sent - before) / fedavg,
-                PAPER_COMMUNICATION: 100 * int(counts.sum()) * (2 * FLOAT + INDEX) / (2 * FLOAT * whole),
-            }
-            before = sent
-            if similarity is not None:
-                pairs = (each[compared][:, compared].double() for each in (similarity, self.label_similarity))
-                figures["similarity_label_correlation"] = correlation(*pairs)
-                if str(number) in kept_rounds:
-                    self.extras[f"similarity_of_round_{number}"] = similarity.cpu().numpy().round(4)
-            for name, value in figures.items():
-                self.by_round.setdefault(name, []).append(value)
-        self.extras["communication_pct_of_fedavg_mean"] = 100 * before / total
+        sent = self.channel.bytes_up + self.channel.bytes_down
+        fedavg = FLOAT * self.size * (int(self.present.sum()) + int(self.receiving.sum()))
+        figures = {
+            "mask_sparsity_pct": 100 * (whole - counted) / max(maskable, 1),
+            "model_size_pct": 100 * (1 - (whole - counted) / whole),
+            "communication_pct_of_fedavg": 100 * (sent - self.bytes_before) / fedavg,
+            PAPER_COMMUNICATION: 100 * counted * (2 * FLOAT + INDEX) / (2 * FLOAT * whole),
+        }
+        self.bytes_before, self.bytes_of_fedavg = sent, self.bytes_of_fedavg + fedavg
+        if self.similarity is not None:
+            models_only = self.options.similarity in ("parameter", "gradient")
+            compared = self.present if models_only else torch.ones_like(self.present)
+            similarities = self.similarity, self.label_similarity
+            pairs = (each[compared][:, compared].double() for each in similarities)
+            figures["similarity_label_correlation"] = correlation(*pairs)
+            if str(self.round_number) in self.options.keep_similarity.split("+"):
+                kept = self.similarity.cpu().numpy().round(4)
+                self.extras[f"similarity_of_round_{self.round_number}"] = kept
+        for name, value in figures.items():
+            self.by_round.setdefault(name, []).append(value)
+
+    def finish(self) -> None:
+        mean = 100 * self.bytes_before / self.bytes_of_fedavg
+        self.extras["communication_pct_of_fedavg_mean"] = mean
         if self.options.keep_similarity:
             self.extras["label_similarity"] = self.label_similarity.cpu().numpy().round(4)
             self.extras["missing_edges"] = self.federation.missing_edges().numpy()

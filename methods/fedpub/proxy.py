@@ -1,4 +1,4 @@
-"""FED-PUB's functional embeddings: mean outputs of the clients' networks on the same random graph.
+"""FED-PUB's functional embeddings h̃: mean outputs of the clients' networks on the same random graph.
 
 Baek et al., ICML 2023, section 4.1 and appendix B.3: the mean over the nodes of a proxy graph of the
 output of the last hidden layer before its activation. All K networks run at once; they share the
@@ -7,14 +7,15 @@ proxy's features instead of holding a copy each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import dgl
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -38,10 +39,6 @@ class Proxy:
     features: Tensor
     """(m, d), drawn from N(0, 1)."""
 
-    def sent(self) -> tuple[Tensor, Tensor]:
-        """Features and ends of edges, as sent to one client."""
-        return self.features, unformed(2, self.graph.num_edges(), dtype=torch.int32)
-
 
 def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
     """A random graph with `width` Gaussian features.
@@ -60,46 +57,43 @@ def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
     return Proxy(dgl.graph(ends, num_nodes=nodes), torch.from_numpy(features))
 
 
-class FunctionalEmbedding:
-    """The K networks' mean outputs on a proxy. For a plain GCN of two layers, the products that do not depend
-    on its parameters are computed once."""
+def mean_output_on(
+    proxy: Proxy,
+    backbone: Backbone,
+    clients: int,
+    classes: int,
+    device: torch.device | str = "cpu",
+    kernel: str = "auto",
+) -> Callable[[Weights], Tensor]:
+    """The function from stacked parameters with masks applied to h̃ on the proxy, (K, hidden). For a plain GCN
+    of two layers, the products that do not depend on its parameters are computed once."""
+    architecture, features = backbone.architecture, proxy.features
+    plain = not (architecture.input_norm or architecture.residual or architecture.norm != "none")
+    if architecture.backbone == "gcn" and plain and len(architecture.hidden) == 2:
+        looped, weight = normalised_edges(proxy.graph)
+        mean = torch.full((len(features), 1), 1 / len(features))
+        pool = propagate(dgl.reverse(looped), mean, weight).T.contiguous().to(device)
+        return partial(_mean_of_two_layers, propagate(looped, features, weight).to(device), pool)
+    if architecture.input_norm:
+        features = torch.nn.functional.layer_norm(features, features.shape[1:])
+    shared = SharedFeatures(features, clients, device)
+    copies = use_kernel(dgl.batch([proxy.graph] * clients), kernel)
+    inputs = Inputs(shared.segments, shared, backbone.convolution(copies, device), classes)
+    return partial(mean_output, backbone, inputs)
 
-    aggregated: Tensor | None = None
-    """(m, d) Â X for a plain GCN of two layers; None for other networks, which have `inputs`."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        proxy: Proxy,
-        clients: int,
-        classes: int,
-        device: torch.device | str = "cpu",
-        kernel: str = "auto",
-    ) -> None:
-        self.backbone = backbone
-        architecture, features = backbone.architecture, proxy.features
-        plain = not (architecture.input_norm or architecture.residual or architecture.norm != "none")
-        if architecture.backbone == "gcn" and plain and len(architecture.hidden) == 2:
-            looped, weight = normalised_edges(proxy.graph)
-            self.aggregated = propagate(looped, features, weight).to(device)
-            mean = torch.full((len(features), 1), 1 / len(features))
-            self.pool = propagate(dgl.reverse(looped), mean, weight).T.contiguous().to(device)
-            """(1, m) operator that propagates once more and takes the mean over nodes."""
-            return
-        if architecture.input_norm:
-            features = torch.nn.functional.layer_norm(features, features.shape[1:])
-        shared = SharedFeatures(features, clients, device)
-        copies = use_kernel(dgl.batch([proxy.graph] * clients), kernel)
-        self.inputs = Inputs(shared.segments, shared, backbone.convolution(copies, device), classes)
+@torch.no_grad()
+def mean_output(backbone: Backbone, inputs: Inputs, parameters: Weights) -> Tensor:
+    """h̃ of the K networks on `inputs`, (K, hidden), without dropout."""
+    return inputs.segments.mean(backbone.embed_linear(inputs, parameters))
 
-    @torch.no_grad()
-    def __call__(self, parameters: Weights) -> Tensor:
-        """h̃, (K, hidden), for stacked parameters with masks applied; without dropout."""
-        if self.aggregated is None:
-            return self.inputs.segments.mean(self.backbone.embed_linear(self.inputs, parameters))
-        # mean(Â relu(Â X W₁ + b₁) W₂ + b₂) from Â X, with the mean taken before W₂.
-        first, bias = parameters["layers.0.weight"], parameters["layers.0.bias"].unsqueeze(1)
-        hidden = torch.baddbmm(bias, self.aggregated.expand(len(first), -1, -1), first).relu_()
-        pooled = torch.matmul(self.pool, hidden)
-        out = torch.baddbmm(parameters["layers.1.bias"].unsqueeze(1), pooled, parameters["layers.1.weight"])
-        return out.squeeze(1)
+
+@torch.no_grad()
+def _mean_of_two_layers(aggregated: Tensor, pool: Tensor, parameters: Weights) -> Tensor:
+    """mean(Â relu(Â X W₁ + b₁) W₂ + b₂) from Â X, (m, d), with the mean taken before W₂: `pool`, (1, m),
+    propagates once more and takes the mean over nodes."""
+    first, bias = parameters["layers.0.weight"], parameters["layers.0.bias"].unsqueeze(1)
+    hidden = torch.baddbmm(bias, aggregated.expand(len(first), -1, -1), first).relu_()
+    pooled = torch.matmul(pool, hidden)
+    out = torch.baddbmm(parameters["layers.1.bias"].unsqueeze(1), pooled, parameters["layers.1.weight"])
+    return out.squeeze(1)

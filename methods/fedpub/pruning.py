@@ -8,12 +8,14 @@ of entries are below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from fedsub.methods.core.channel import KEPT
 from fedsub.methods.stacked.mixing import mix
 from fedsub.methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
 
@@ -27,10 +29,9 @@ def with_masks(parameters: Weights) -> Parameters:
     return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
 
 
-def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
-    """w ⊙ μ for every parameter with a mask in `masks`, by its name (None: those among the parameters); the
-    others unchanged."""
-    masks = unprefixed(PREFIX, parameters) if masks is None else masks
+def apply_masks(parameters: Weights) -> Parameters:
+    """w ⊙ μ for every parameter with a mask among the parameters; the others unchanged."""
+    masks = unprefixed(PREFIX, parameters)
     return {
         name: value * masks[name] if name in masks else value
         for name, value in parameters.items()
@@ -45,8 +46,9 @@ class Pruning:
     def __init__(self, threshold: float) -> None:
         # hardshrink zeroes a value that equals its threshold.
         self.below = float(torch.nextafter(torch.tensor(float(threshold)), torch.tensor(0.0)))
-        self.read: list[tuple[Tensor, int]] = []
-        """The parameters last read, with their versions."""
+        self.read: list[Tensor] = []
+        """The parameters last read."""
+        self.versions: list[int] = []
         self.masks: Parameters = {}
         """Name of a masked parameter → (K, in, out)."""
         self.weights: Parameters = {}
@@ -63,16 +65,14 @@ class Pruning:
     def __call__(self, parameters: Weights) -> Pruning:
         """Read `parameters`, whose masks are named `mask.<weight>`; return this object."""
         now = list(parameters.values())
-        if len(self.read) == len(now) and all(
-            value is other and value._version == version
-            for value, (other, version) in zip(now, self.read, strict=True)
-        ):
+        versions = [value._version for value in now]
+        if versions == self.versions and all(map(operator.is_, now, self.read)):
             return self
         with torch.no_grad():
             masks = unprefixed(PREFIX, parameters)
             self.masks = {name: self._prune(mask.detach()) for name, mask in masks.items()}
-            self.weights = apply_masks(parameters, self.masks)
-        self.read = [(value, value._version) for value in now]
+            self.weights = apply_masks({**parameters, **prefixed(PREFIX, self.masks)})
+        self.read, self.versions = now, versions
         return self
 
     def _prune(self, mask: Tensor) -> Tensor:
@@ -82,20 +82,19 @@ class Pruning:
         return functional.hardshrink(mask, self.below)
 
 
-def mix_kept(
-    matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]
-) -> tuple[Parameters, Parameters]:
-    """The server's averages, name → (R, …), and the entries in which they are valid, (K, …) bool.
+def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) -> Parameters:
+    """The server's averages, name → (R, …), and as `kept.<name>` the entries in which they are valid,
+    (K, …) bool.
 
     Only clients that send an entry take part in its average, with weights scaled to sum to one. The average
     is valid at a client that keeps the entry, if any sender has positive weight (the client itself may have
     been absent). `matrix` is (R, K), R = 1 or K.
     """
     dense = {name: value for name, value in parameters.items() if name not in kept}
-    mixed, answered = mix(matrix, dense), {}
+    answer = mix(matrix, dense)
     for name, sent in kept.items():
         value, share = parameters[name].detach(), sent.to(matrix.dtype)
         total = mix(matrix, {"sum": value * share, "weight": share})
-        mixed[name] = total["sum"] / total["weight"].clamp(min=torch.finfo(matrix.dtype).tiny)
-        answered[name] = sent & (total["weight"] > 0)
-    return mixed, answered
+        answer[name] = total["sum"] / total["weight"].clamp(min=torch.finfo(matrix.dtype).tiny)
+        answer[KEPT + name] = sent & (total["weight"] > 0)
+    return answer

@@ -104,19 +104,19 @@ class FedSagePlus(Mended):
         generated = self.train_generators() if self.options.neighbours else None
         self.extras["generator_seconds"] = time.perf_counter() - start
         self.extras["generated_neighbours"] = 0.0 if generated is None else float(len(generated.owner))
-        if generated is None:
+        if generated is None or not len(generated.owner):
             return super().make_inputs()
         federation = self.federation
         mended = generated.mend(federation.graph, federation.sizes)
-        sizes = self.model_sizes(mended.sizes)
         if is_dense(federation.features):
             known = federation.features.to_dense()
             features = torch.cat([known, generated.features.cpu()])[mended.order]
+            sizes = self.model_sizes(mended.sizes)
             return prepare(self, mended.graph, features, sizes, position=mended.position)
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
         segments = Segments(self.model_sizes(federation.sizes), self.device)
         own = kind(federation.features, segments, self.device)
-        return mended_inputs(self.backbone, mended, own, generated.features, self.task.width, sizes)
+        return mended_inputs(self.backbone, mended, own, generated.features, self.task.width)
 
     def finish(self) -> None:
         """Set `paper_communication_pct` as FED-PUB's Table 3: the model both ways, and the training nodes'
@@ -139,7 +139,7 @@ class FedSagePlus(Mended):
             self.others = OtherClients(features, client, federation.clients)
         self.hidden = choose_hidden(sample, federation.client, options.hidden_share, random)
 
-    def train_generators(self) -> Generated | None:
+    def train_generators(self) -> Generated:
         """Neighbours for every client's whole graph. Raises DivergedError if a loss is not finite."""
         self.hide()
         federation = self.federation
@@ -148,20 +148,17 @@ class FedSagePlus(Mended):
             generated, missing = self._train_run(chosen)
             # Every epoch generates more rows, so that memory freed by earlier ones is in too small pieces.
             return_freed_memory()
+            found.append(generated)
             predicted.append(missing)
-            if generated is not None:
-                found.append(generated)
         # Dense features take memory that the rounds need.
         self.others = None
         self.extras["predicted_missing_neighbours"] = float(torch.cat(predicted).mean())
-        if not found:
-            return None
         features = torch.cat([part.features for part in found])
         if self.options.generated == "row-normalised":
             features = functional.normalize(features, p=1.0)
         return Generated(features, torch.cat([part.owner for part in found]))
 
-    def _train_run(self, chosen: range) -> tuple[Generated | None, Tensor]:
+    def _train_run(self, chosen: range) -> tuple[Generated, Tensor]:
         """Neighbours, and d̂, for one chunk of clients; its generators are freed before the next chunk's."""
         training = GeneratorTraining(self, chosen)
         loss = torch.zeros(())
@@ -223,4 +220,4 @@ def missing_neighbours(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:
     _, chosen = np.unique(edge, return_index=True)
     source, node, far = source[chosen], node[chosen], far[chosen]
     _, first, stand_in = np.unique(far.numpy(), return_index=True, return_inverse=True)
-    return node, torch.from_numpy(stand_in.reshape(-1)), source[torch.from_numpy(first)]
+    return node, torch.from_numpy(stand_in), source[torch.from_numpy(first)]

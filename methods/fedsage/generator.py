@@ -27,7 +27,7 @@ from fedsub.methods.stacked.growth import Grown, grow
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from fedsub.methods.stacked.segments import Segments, aligned, segment_product
+from fedsub.methods.stacked.segments import aligned, segment_product
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class NeighbourGenerator:
         width: int,
         options: FedSagePlusOptions,
         seed: int,
-        device: torch.device | str = "cpu",
+        device: torch.device | str,
     ) -> None:
         """`width` is d. All clients have the same initial parameters; every draw comes from `seed`."""
         self.clients, self.width, self.options, self.seed = clients, width, options, seed
@@ -147,26 +147,15 @@ class NeighbourGenerator:
         self.optimiser.step()
         self.steps += 1
 
-    def encode(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """z (n, latent) and d̂ ≥ 0 (n,)."""
+    def generate(self, inputs: Inputs, allowed: Tensor, dropout: Dropout | None) -> tuple[Generated, Tensor]:
+        """n̂_v neighbours of each node v in `allowed`, (n,) bool, perhaps none; and d̂ of every node, (n,)."""
         latent = self.encoder.embed(inputs, self.parameters, None)
-        return latent, torch.relu(self.encoder.classify(inputs, latent, self.parameters)).squeeze(1)
-
-    def counts(self, missing: Tensor) -> Tensor:
-        """n̂ = round(d̂), at most p; (n,) int64."""
-        return missing.detach().nan_to_num(0).clamp(0, self.options.neighbours).round().long()
-
-    def generate(
-        self, latent: Tensor, counts: Tensor, client: Tensor, dropout: Dropout | None
-    ) -> Generated | None:
-        """Generate `counts[v]` neighbours for each node v; return None if all counts are 0.
-
-        `latent` is (n, latent), `counts` and `client` (n,).
-        """
+        missing = torch.relu(self.encoder.classify(inputs, latent, self.parameters)).squeeze(1)
+        counts = missing.detach().nan_to_num(0).clamp(0, self.options.neighbours).round().long() * allowed
         node = counts.nonzero().squeeze(1)
         if not len(node):
-            return None
-        runs = self._runs(client[node])
+            return Generated(latent.new_empty(0, self.width), node), missing
+        runs = inputs.segments.among(node)
         noise = torch.randn(len(node), latent.shape[1], generator=self.random).to(latent.device)
         h = latent[node] + self.options.noise * noise
         for name, drop in (("narrow", None), ("wide", dropout)):
@@ -175,13 +164,10 @@ class NeighbourGenerator:
         pieces, owners = [], []
         for slot in range(int(counts.max())):
             row = (counts[node] > slot).nonzero().squeeze(1)
-            runs = self._runs(client[node[row]])
+            runs = inputs.segments.among(node[row])
             part = self._slot(slot)
             summed = segment_product(h[row], part["slot.weight"], runs)
             pieces.append(torch.tanh(add_bias(summed, part["slot.bias"], runs)[:, : self.width]))
             owners.append(node[row])
         owner, order = torch.cat(owners).sort(stable=True)
-        return Generated(torch.cat(pieces)[order], owner)
-
-    def _runs(self, client: Tensor) -> Segments:
-        return Segments(torch.bincount(client, minlength=self.clients), self.device)
+        return Generated(torch.cat(pieces)[order], owner), missing

@@ -35,12 +35,11 @@ def nearest_hidden(
     step = max(1, CHUNK_ENTRIES // max(1, generated.shape[1]))
     pairs = zip(row.split(step), candidate.split(step), strict=True)
     distance = torch.cat([(generated[s] - features[u]).square().sum(dim=1) for s, u in pairs])
+    # If training diverges, all distances are NaN, and none would equal the least.
+    distance = distance.nan_to_num(torch.inf)
     least = distance.new_full((rows,), torch.inf).scatter_reduce(0, row, distance, "amin")
-    place = torch.arange(len(row), device=row.device)
-    place = torch.where(distance == least[row], place, len(row))
-    best = place.new_full((rows,), len(row)).scatter_reduce(0, row, place, "amin")
-    # If training diverges, all distances are NaN and no row has a nearest candidate.
-    return candidate[best.clamp(max=max(len(row) - 1, 0))]
+    nearest = (distance == least[row]).nonzero().squeeze(1)
+    return candidate[nearest[torch.searchsorted(row[nearest], torch.arange(rows, device=row.device))]]
 
 
 class OtherClients:
@@ -77,10 +76,9 @@ class OtherClients:
     def _gradient(self, generated: Tensor, owner: Tensor) -> Tensor:
         rows = len(generated)
         node, row, weight = self._nearest(generated, owner)
-        pointer = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
-        pointer[1:] = torch.bincount(row, minlength=rows).cumsum(0)
-        order = torch.argsort(row, stable=True)
-        chosen = csr_tensor(pointer.int(), node[order].int(), weight[order], (rows, len(self.norm)))
+        ascending, order = row.sort(stable=True)
+        pointer = torch.searchsorted(ascending, torch.arange(rows + 1, device=row.device), out_int32=True)
+        chosen = csr_tensor(pointer, node[order].int(), weight[order], (rows, len(self.norm)))
         if self.sparse:
             target = torch.sparse.mm(chosen, self.features).to_dense()
         else:

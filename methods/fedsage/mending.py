@@ -25,6 +25,7 @@ def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.rando
     owner = client.numpy()[nodes]
     shuffled = np.lexsort((random.random(len(nodes)), owner))
     size = np.bincount(owner)
+    # Clients ascend, so that owner[shuffled] is owner.
     taken = ranks(torch.from_numpy(size)).numpy() < np.rint(share * size)[owner]
     hidden = torch.zeros_like(sample)
     hidden[torch.from_numpy(nodes[shuffled[taken]])] = True
@@ -64,24 +65,17 @@ class MendedFeatures(Features):
 
 
 def mended_inputs(
-    backbone: Backbone,
-    mended: Grown,
-    own: Features,
-    generated: Tensor,
-    classes: int,
-    sizes: Tensor | None = None,
+    backbone: Backbone, mended: Grown, own: Features, generated: Tensor, classes: int
 ) -> Inputs:
-    """A backbone's inputs on a mended graph with `generated` features, (m, d).
+    """A backbone's inputs on a mended graph with `generated` features, (m, d), for one model or one of each
+    client, as `own` is segmented.
 
     Features are in the order of the additional nodes' ids, which must ascend with their client.
-    `sizes`, (1 or K,), are the numbers of rows that each model reads; None: those of each client.
     """
     device = generated.device
-    sizes = mended.sizes if sizes is None else sizes
-    added_to = mended.client if len(sizes) > 1 else torch.zeros_like(mended.client)
-    runs = Segments(torch.bincount(added_to, minlength=len(sizes)), device)
+    sizes = mended.sizes.view(own.segments.clients, -1).sum(dim=1)
     kind = NormalisedFeatures if isinstance(own, NormalisedFeatures) else DenseFeatures
-    added = kind(generated, runs, device)
+    added = kind(generated, Segments(sizes - own.segments.sizes, device), device)
     return Inputs(
         segments=Segments(sizes, device),
         features=MendedFeatures(own, added, mended.order.to(device)),

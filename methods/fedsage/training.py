@@ -55,8 +55,7 @@ class GeneratorTraining:
         federation, device, seed = method.federation, method.device, method.setting.seed
         self.segments = Segments(federation.sizes[chosen.start : chosen.stop], device)
         self.first = int(federation.sizes[: chosen.start].sum())
-        self.nodes, self.client = self.segments.rows, self.segments.client
-        rows = torch.arange(self.first, self.first + self.nodes)
+        rows = torch.arange(self.first, self.first + self.segments.rows)
         chunk = dgl.node_subgraph(federation.graph, rows, store_ids=False)
         self.graph = use_kernel(chunk, kernel_of(federation.graph))
         raw = select_features(federation.features, rows.numpy())
@@ -85,7 +84,7 @@ class GeneratorTraining:
         self.lost_features = select_features(raw, lost.cpu().numpy()).to_dense().to(self.device)
         """(hidden nodes with a remaining neighbour, d) dense."""
         remaining = self.segments.sum(self.remains.float().unsqueeze(1)).clamp(min=1)
-        self.share = self.remains.float() / remaining.squeeze(1)[self.client]
+        self.share = self.remains.float() / remaining.squeeze(1)[self.segments.client]
         """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
 
     def _prepare_classifier(self) -> None:
@@ -105,17 +104,13 @@ class GeneratorTraining:
         """Take one step of every generator; return the loss summed over clients, ()."""
         self.generator.optimiser.zero_grad(set_to_none=True)
         self.features.renew_gradients()
-        latent, predicted = self.generator.encode(self.inputs)
-        counts = self.generator.counts(predicted) * self.remains
-        generated = self.generator.generate(latent, counts, self.client, self.dropout)
+        generated, predicted = self.generator.generate(self.inputs, self.remains, self.dropout)
         weight, others = self.options.feature_weight, self.method.others
         # Σ_k 1/|remaining nodes| Σ_v smooth-L1(d̂_v, d_v).
         away = functional.smooth_l1_loss(predicted, self.missing.float(), reduction="none")
-        loss = torch.dot(away, self.share)
-        if generated is not None:
-            loss = loss + weight * self.own_loss(generated)
+        loss = torch.dot(away, self.share) + weight * self.own_loss(generated)
         loss = loss + self.class_loss(generated)
-        if generated is not None and others is not None:
+        if len(generated.owner) and others is not None:
             gradient = weight * self.others_gradient(generated, others)
             torch.autograd.backward([loss, generated.features], [None, gradient])
         else:
@@ -142,16 +137,16 @@ class GeneratorTraining:
         and the server sends their sum down: 2 K rows in all.
         """
         features = generated.features.detach()
-        client = self.client[generated.owner] + self.chosen.start
+        client = self.segments.client[generated.owner] + self.chosen.start
         channel, rivals = self.method.channel, others.clients - 1
         channel.once_up(generated=features, gradients=[features] * rivals)
         channel.once_down(generated=[features] * rivals, gradients=features)
         share = self.share[generated.owner] / features.shape[1]
         return others.gradient(features, client) * share.unsqueeze(1)
 
-    def class_loss(self, generated: Generated | None) -> Tensor:
+    def class_loss(self, generated: Generated) -> Tensor:
         """Loss of the task for a classifier on the mended impaired graph, summed over the chunk's clients."""
-        if generated is None:
+        if not len(generated.owner):
             inputs = self._inputs(self.classifier, self.impaired)
         else:
             mended = generated.mend(self.impaired, self.segments.sizes)
@@ -161,17 +156,13 @@ class GeneratorTraining:
         logits = self.classifier.forward(inputs, self.class_parameters, self.dropout)
         # Hidden nodes are not in the impaired graph, so nothing is learned from them.
         logits = logits * self.remains.unsqueeze(1)
-        behind = self.method.federation.nodes - self.first - self.nodes
+        behind = self.method.federation.nodes - self.first - self.segments.rows
         # Clients outside the chunk add a constant, since their rows have no gradient.
         return self.task.loss(functional.pad(logits, (0, 0, self.first, behind)))
 
-    def whole_graph(self) -> tuple[Generated | None, Tensor]:
+    def whole_graph(self) -> tuple[Generated, Tensor]:
         """Neighbours for the clients' whole graphs, with owners as rows of the federation; and d̂, (n,)."""
         with torch.no_grad():
             inputs = self._inputs(self.generator.encoder, self.graph)
-            latent, predicted = self.generator.encode(inputs)
-            counts = self.generator.counts(predicted)
-            generated = self.generator.generate(latent, counts, self.client, None)
-            if generated is None:
-                return None, predicted
-            return Generated(generated.features, generated.owner + self.first), predicted
+            found, missing = self.generator.generate(inputs, torch.ones_like(self.remains), None)
+        return Generated(found.features, found.owner + self.first), missing

@@ -64,8 +64,8 @@ class FedStar(FedAvg):
     """Multiplication by Â."""
 
     def make_inputs(self) -> Inputs:
-        """The backbone's inputs. Computed as well: e, [one-hot degree ‖ return probabilities]; degrees above
-        `degrees` count as `degrees`, an isolated node's row is zero."""
+        """The backbone's inputs. Sets `encoding` too, from e = [one-hot degree ‖ return probabilities],
+        (n, degrees + steps): degrees above `degrees` count as `degrees`, an isolated node's row is zero."""
         options, graph = self.options, self.federation.graph
         degree = graph.in_degrees().clamp(max=options.degrees)
         one_hot = functional.one_hot(degree, options.degrees + 1)[:, 1:].float()

@@ -36,13 +36,13 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_graph
 from fedsub.methods.core.base import register
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.channel import FLOAT, Message
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
 from fedsub.methods.fedstruct.features import behind_last_edge, combined, hop_weights, structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.rows import acquire
+from fedsub.methods.fedstruct.rows import Exchange, combined_rows, pruned_blocks, pruned_rows
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
@@ -129,8 +129,8 @@ class FedStruct(FedSGD):
         self.owner = np.zeros(nodes, dtype=np.int64)
         self.owner[row.numpy()] = federation.client.numpy()
         if self.options.private:
-            owned = self.owner[:, np.newaxis] == np.arange(federation.clients)
-            self.owned = torch.from_numpy(owned.astype(np.float32)).to(self.device)
+            owned = functional.one_hot(torch.from_numpy(self.owner), federation.clients)
+            self.owned = owned.float().to(self.device)
         self._prepare_graphs()
         self.structure_backbone = make_backbone(self._network(self.options.structure_hidden))
         self.features = structure_features(
@@ -156,21 +156,37 @@ class FedStruct(FedSGD):
             self._acquire_rows()
 
     def _acquire_rows(self) -> None:
-        """Version b: run algorithm 3 for every training, validation and test node."""
-        federation = self.federation
+        """Version b: run algorithm 3 for every training, validation and test node.
+
+        Raises UserError if pruned blocks take more than `rows_limit_gb`.
+        """
+        federation, options, weights = self.federation, self.options, self.structure_weights
         self.used = (federation.train | federation.validation | federation.test).nonzero().squeeze(1)
-        rows, weights = self.position.cpu()[self.used].numpy(), self.structure_weights
-        held, self.acquired = acquire(self.adjacency, self.owner, rows, weights, self.options)
-        if held is None:
+        whole, rows = (self.adjacency, self.owner), self.position.cpu()[self.used].numpy()
+        if options.pruning and options.pruning_of == "rows":
+            pruned, self.acquired = pruned_rows(*whole, weights, options.pruning)
+            entries = pruned.tocoo()
+            graph = use_kernel(as_graph(entries.T), self.setting.kernel)
+            values = torch.from_numpy(entries.data).to(self.device)
+            self.spread_global = partial(propagate, graph, weight=values)
+            self.structure_weights = np.ones(1, dtype=np.float32)
             return
-        if isinstance(held, Tensor):
-            self.rows = held.to(self.device)
-            self.train_rows = self.rows[federation.train[self.used].to(self.device)]
-            return
-        entries = held.tocoo()
-        graph = use_kernel(as_graph(entries.T), self.setting.kernel)
-        self.spread_global = partial(propagate, graph, weight=torch.from_numpy(entries.data).to(self.device))
-        self.structure_weights = np.ones(1, dtype=np.float32)
+        size = 4 * len(rows) * len(self.owner) / 2**30
+        if options.pruning:
+            if size > options.rows_limit_gb:
+                raise UserError(
+                    f"FedStruct's pruned rows take {size:.1f} GiB: raise rows_limit_gb or set pruning_of=rows"
+                )
+            held, self.acquired = pruned_blocks(*whole, rows, weights, options.pruning)
+        else:
+            # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
+            foreign = len(Exchange(*whole).foreign)
+            self.acquired = (options.structure_hops - 1) * foreign * len(self.owner) * FLOAT
+            if size > options.rows_limit_gb:
+                return
+            held = combined_rows(*whole, rows, weights)
+        self.rows = held.to(self.device)
+        self.train_rows = self.rows[federation.train[self.used].to(self.device)]
 
     def initial_parameters(self) -> Parameters:
         """Parameters of f and g, and Hop2Vec's S, each with a leading axis of length 1."""

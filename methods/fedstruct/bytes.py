@@ -49,8 +49,10 @@ class Traffic:
 def _structure_size(method: FedStruct) -> int:
     """|θ_s|, number of g's parameters. GraphSAGE's classifier is left out: it is Θ_c (eq. 10), whose gradient
     a client computes by itself (theorem 1). In the decoupled network the classifier is g's last layer."""
-    sage, own = method.options.network == "graphsage", unprefixed("structure", method.parameters)
-    return sum(value.numel() for name, value in own.items() if not (sage and name.startswith("head.")))
+    own = unprefixed("structure", method.parameters)
+    if method.options.network == "graphsage":
+        own = {name: value for name, value in own.items() if not name.startswith("head.")}
+    return sum(value.numel() for value in own.values())
 
 
 def _jacobians(method: FedStruct, present: Tensor) -> Tensor:

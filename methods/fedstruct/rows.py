@@ -12,11 +12,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import as_feature_tensor
+from fedsub.datasets.graph import as_feature_tensor, ones_at
 from fedsub.methods.compiled import compile_pass
 from fedsub.methods.core.channel import FLOAT, INDEX
-from fedsub.methods.fedstruct.options import FedStructOptions
 
 _COARSE = 20
 """Number of low bits that the histogram ignores: 2^11 bins for non-negative float32."""
@@ -108,57 +106,16 @@ class Exchange:
         nodes, clients = adjacency.shape[0], int(client.max()) + 1
         key = looped.row.astype(np.int64) * clients + client[looped.col]
         pairs, pair = np.unique(key, return_inverse=True)
-        self.receiver, self.sender = pairs // clients, pairs % clients
+        self.receiver, self.sender = divmod(pairs, clients)
         """(P,) the receiving nodes, and the sending clients."""
-        degree = np.bincount(looped.row, minlength=nodes).astype(np.float32)
-        shape, entries = (len(pairs), nodes), (pair.reshape(-1), looped.col)
-        self.send = sp.csr_matrix((looped.data, entries), shape=shape).astype(np.float32)
+        self.send = ones_at(pair, looped.col, (len(pairs), nodes))
         """(P, n): row (v, k) has Ã_vu for client k's nodes u; send @ M are non-empty rows of all B_i·k."""
+        degree = np.bincount(looped.row).astype(np.float32)
         entries = (self.receiver, np.arange(len(pairs)))
-        receive = sp.csr_matrix((1 / degree[self.receiver], entries), shape=shape[::-1])
-        self.receive = receive.astype(np.float32)
+        self.receive = sp.csr_matrix((1 / degree[self.receiver], entries), shape=(nodes, len(pairs)))
         """(n, P): sums a node's rows over the senders and divides by its degree."""
         self.foreign = np.flatnonzero(client[self.receiver] != self.sender)
         """Pairs whose sender is another client, ascending: the rows sent over the network."""
-
-    def foreign_blocks(self, client: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """For every two different clients with an edge between them, the receiving client i and the pairs
-        that are the rows of its B_i·k."""
-        pairs, clients = self.foreign, int(client.max()) + 1
-        key = client[self.receiver[pairs]] * clients + self.sender[pairs]
-        order = np.argsort(key, kind="stable")
-        keys, first = np.unique(key[order], return_index=True)
-        parts = np.split(pairs[order], first[1:])
-        return [(int(k) // clients, part) for k, part in zip(keys, parts, strict=True)] if len(keys) else []
-
-
-def acquire(
-    adjacency: sp.csr_matrix,
-    client: np.ndarray,
-    rows: np.ndarray,
-    weights: np.ndarray,
-    options: FedStructOptions,
-) -> tuple[Tensor | sp.csr_matrix | None, int]:
-    """The part of Ā that clients hold after algorithm 3, and the bytes sent between them.
-
-    The part is `rows`, (len(rows), n), or with `pruning_of=rows` all of Ā, sparse; None if the rows would
-    exceed `rows_limit_gb`. Raises UserError if pruned blocks would exceed it.
-    """
-    if options.pruning and options.pruning_of == "rows":
-        return pruned_rows(adjacency, client, weights, options.pruning)
-    size = 4 * len(rows) * len(client) / 2**30
-    if options.pruning:
-        if size > options.rows_limit_gb:
-            raise UserError(
-                f"FedStruct's pruned rows take {size:.1f} GiB: raise rows_limit_gb or set pruning_of=rows"
-            )
-        return pruned_blocks(adjacency, client, rows, weights, options.pruning)
-    # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
-    foreign = len(Exchange(adjacency, client).foreign)
-    sent_bytes = (options.structure_hops - 1) * foreign * adjacency.shape[0] * FLOAT
-    if size > options.rows_limit_gb:
-        return None, sent_bytes
-    return combined_rows(adjacency, client, rows, weights), sent_bytes
 
 
 def combined_rows(
@@ -195,10 +152,14 @@ def pruned_blocks(
     the loop is over owners.
     """
     exchange = Exchange(adjacency, client)
-    receive = as_feature_tensor(exchange.receive)
-    sizes = np.bincount(client)
-    blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
-    send, chosen_rows = as_feature_tensor(exchange.send), torch.from_numpy(rows)
+    send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
+    sizes, chosen_rows = np.bincount(client), torch.from_numpy(rows)
+    # The pairs that are the rows of each foreign B_i·k, and the number of entries that each B_ijk keeps.
+    block_of = client[exchange.receiver] * len(sizes) + exchange.sender
+    blocks = [
+        (np.flatnonzero(block_of == block), keep * int(sizes[block // len(sizes)]))
+        for block in np.unique(block_of[exchange.foreign])
+    ]
     combined = torch.zeros(len(rows), len(client))
     # Two buffers serve all owners, since these are the largest tensors of a run.
     powers, all_sent = (torch.zeros(count * int(sizes.max())) for count in (len(client), send.shape[0]))
@@ -241,7 +202,7 @@ def pruned_rows(
         power = largest_per_row(exchange.receive @ sent, keep)
         if weight:
             combined = combined + power * weight
-    return sp.csr_matrix(combined, dtype=np.float32), sent_bytes
+    return combined, sent_bytes
 
 
 def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +15,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor, as_scipy, csr_tensor
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.segments import LinearMap, Segments, segment_product
 
 DENSE_SHARE = 0.45
 """Share of non-zero entries above which the dense product of propagated features is taken to be faster than
@@ -33,22 +32,6 @@ EPSILON = 1e-5
 """ε of layer normalisation."""
 
 
-class _SparseProduct(torch.autograd.Function):
-    """X W for constant X, computed unless it is `known`; the gradient is Xᵀ g, for W only."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, features: Features, known: Tensor | None) -> Tensor:
-        ctx.features = features
-        ctx.shape = weight.shape
-        if known is not None:
-            return known.detach()
-        return kernels.sparse_product(features.matrix, weight.reshape(-1, weight.shape[-1]))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.features.transposed_times(gradient.contiguous()).view(ctx.shape), None, None
-
-
 class GradientBuffers:
     """Buffers for gradients of the stacked weight, reused from step to step.
 
@@ -59,13 +42,12 @@ class GradientBuffers:
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self.active = False
-        self.kept: dict[int, tuple[Tensor, int]] = {}
-        self.taken = 0
+        self.kept: dict[int | None, tuple[Tensor, int]] = {}
+        self.taken: int | None = None
+        """Number of buffers returned since `renew`; None before the first `renew`."""
 
     def renew(self) -> None:
         """Start a step: the gradients of the step before may be overwritten."""
-        self.active = True
         self.taken = 0
 
     def take(self, width: int, like: Tensor) -> Tensor:
@@ -75,9 +57,9 @@ class GradientBuffers:
             buffer = like.new_zeros(self.rows, width)
         elif buffer._version != version:
             buffer.zero_()
-        if self.active:
+        if self.taken is not None:
             self.kept[self.taken] = (buffer, buffer._version)
-        self.taken += 1
+            self.taken += 1
         # A view: autograd keeps a gradient without copying it only if nothing else holds the tensor.
         return buffer.view(self.rows, width)
 
@@ -111,8 +93,8 @@ class Features:
             """Weight → its product, and the versions of both."""
             self.rows_present = np.flatnonzero(np.diff(transpose.indptr))
             """Features (offset by client) that some node of the client has."""
-            pointer = np.append(transpose.indptr[self.rows_present], transpose.indptr[-1])
-            self.present = (pointer, transpose.indices, transpose.data)
+            self.starts_present = np.append(transpose.indptr[self.rows_present], transpose.indptr[-1])
+            """Their row pointers in the transpose."""
 
     def times(self, weight: Tensor) -> Tensor:
         """X W with client k's rows times `weight[k]`; (K, d, width) → (n, width).
@@ -124,10 +106,11 @@ class Features:
             raise UserError(f"the method has {has}: override initial_parameters and make_inputs alike")
         if self.dense is not None:
             return segment_product(self.dense, weight, self.segments)
-        product, *versions = self.known.get(weight, (None, -1, -1))
-        if product is not None and versions != [product._version, weight._version]:
-            product = None
-        product = _SparseProduct.apply(weight, self, product)
+        known, *versions = self.known.get(weight, (None, -1, -1))
+        if known is not None and versions != [known._version, weight._version]:
+            known = None
+        multiply = partial(kernels.sparse_product, self.matrix) if known is None else lambda _: known.detach()
+        product = LinearMap.apply(weight.flatten(0, 1), multiply, self._transposed_times)
         if weight.requires_grad and not torch.is_grad_enabled():
             self.known[weight] = product, product._version, weight._version
         return product
@@ -140,36 +123,32 @@ class Features:
             other.dense = drop(self.dense)
             return other
         values = drop(self.matrix.values())
-        back = values[self.transposed]
-        for name, kept in (("matrix", values), ("transpose", back)):
+        for name, kept in (("matrix", values), ("transpose", values[self.transposed])):
             whole = getattr(self, name)
             part = csr_tensor(whole.crow_indices(), whole.col_indices(), kept, tuple(whole.shape))
             setattr(other, name, part)
         other.known = WeakTensorKeyDictionary()
-        other.present = (*self.present[:2], back.cpu().numpy())
         return other
 
     @cached_property
     def transposed(self) -> Tensor:
         """(entries,) index in the sparse form of each entry of its transpose."""
-        pointer, column = self.matrix.crow_indices().cpu(), self.matrix.col_indices().cpu()
-        places = np.arange(len(column))
-        shape = tuple(self.matrix.shape)
-        order = sp.csr_matrix((places, column.numpy(), pointer.numpy()), shape=shape).T.tocsr().data
-        return torch.from_numpy(order).to(self.matrix.device)
+        return self.matrix.col_indices().argsort(stable=True)
 
     def renew_gradients(self) -> None:
         """Declare that the gradients of earlier steps are no longer read: their memory may be reused."""
         if self.dense is None:
             self.gradients.renew()
 
-    def transposed_times(self, gradient: Tensor) -> Tensor:
+    def _transposed_times(self, gradient: Tensor) -> Tensor:
         """Xᵀ g of the sparse form; (n, width) → (K·d, width)."""
         mostly_absent = len(self.rows_present) < PRESENT_SHARE * self.transpose.shape[0]
         if not (kernels.compiled(gradient) and mostly_absent):
             return kernels.sparse_product(self.transpose, gradient)
         out = self.gradients.take(gradient.shape[1], gradient)
-        kernels.product_into_rows(self.rows_present, *self.present, gradient.numpy(), out.numpy())
+        entries = self.transpose.col_indices().numpy(), self.transpose.values().numpy()
+        present = self.rows_present, self.starts_present
+        kernels.product_into_rows(*present, *entries, gradient.numpy(), out.numpy())
         return out
 
 

@@ -19,8 +19,6 @@ class Grown:
     """n + m nodes sorted by client; the original edges, then the added ones, both directions of each."""
     sizes: Tensor
     """(K,) int64 number of nodes of each client, including added ones."""
-    client: Tensor
-    """(m,) int64, the client of each additional node."""
     order: Tensor
     """(n + m,) int64: for each node its row in [originals; additional nodes]."""
     position: Tensor
@@ -53,7 +51,6 @@ def grow(graph: dgl.DGLGraph, sizes: Tensor, added: int, ends: tuple[Tensor, Ten
     return Grown(
         graph=use_kernel(grown, kernel_of(graph)),
         sizes=sizes + torch.bincount(client, minlength=clients),
-        client=client,
         order=order,
         position=row[:nodes],
     )

@@ -16,6 +16,7 @@ def keep_freed_memory() -> bool:
     and loses them when it is freed; on PubMed that doubles the time of a round (results/performance.md).
     Applies to the whole process; returns False if the C library is not glibc and nothing was changed.
     """
+    # None: what this process has loaded, the C library among it.
     library = ctypes.CDLL(None)
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _NEVER))
     return hasattr(library, "mallopt") and all(library.mallopt(*each) for each in settings)

@@ -40,7 +40,8 @@ class Adjacency:
     def matrices(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """The CSR matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones.
         Cached for a weight that is passed again unchanged and is not learned."""
-        kept, version = self.last.get(weight is None), -1 if weight is None else weight._version
+        version = -1 if weight is None else weight._version
+        kept = self.last.get(weight is None)
         if kept is not None and kept[0] is weight and kept[1] == version:
             return kept[2]
         values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()
@@ -159,12 +160,12 @@ def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[.
     return found[1]
 
 
-def message_matrix(
-    graph: dgl.DGLGraph, weight: Tensor, shape: tuple[int, int] | None = None
-) -> sp.csr_matrix:
-    """The matrix of targets by sources that propagates over edges with weights, (edges,)."""
+def message_matrix(graph: dgl.DGLGraph, weight: Tensor) -> sp.csr_matrix:
+    """The matrix of targets by sources that propagates over a graph's or block's edges with weights,
+    (edges,)."""
     source, target = (end.numpy() for end in graph.edges())
-    return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape or (graph.num_nodes(),) * 2)
+    shape = graph.num_dst_nodes(), graph.num_src_nodes()
+    return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape)
 
 
 def with_self_loops(graph: dgl.DGLGraph) -> dgl.DGLGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -45,11 +46,17 @@ class Segments:
 
     def sum(self, h: Tensor) -> Tensor:
         """Sum over the rows of each client, (n, width) → (K, width); differentiable."""
-        return _SegmentSum.apply(h, self)
+        return LinearMap.apply(h, self._add, self._repeat)
 
     def spread(self, each: Tensor) -> Tensor:
         """Repeat each client's entry for all its rows, (K, width) → (n, width); differentiable."""
-        return _SegmentSpread.apply(each, self)
+        return LinearMap.apply(each, self._repeat, self._add)
+
+    def _add(self, h: Tensor) -> Tensor:
+        return kernels.sparse_product(self.members, h)
+
+    def _repeat(self, each: Tensor) -> Tensor:
+        return each.index_select(0, self.client)
 
     def mean(self, h: Tensor) -> Tensor:
         """Mean over the rows of each client, (n, width) → (K, width); zero for a client without rows."""
@@ -94,26 +101,19 @@ def ranks(sizes: Tensor) -> Tensor:
     return torch.arange(int(sizes.sum()), device=sizes.device) - starts.repeat_interleave(sizes)
 
 
-class _SegmentSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, segments: Segments) -> Tensor:
-        ctx.segments = segments
-        return kernels.sparse_product(segments.members, h)
+class LinearMap(torch.autograd.Function):
+    """`product(h)`, linear in h; its gradient is the `adjoint` of the gradient it receives."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient.index_select(0, ctx.segments.client), None
-
-
-class _SegmentSpread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, each: Tensor, segments: Segments) -> Tensor:
-        ctx.segments = segments
-        return each.index_select(0, segments.client)
+    def forward(
+        ctx: Any, h: Tensor, product: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.adjoint = adjoint
+        return product(h)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return kernels.sparse_product(ctx.segments.members, gradient.contiguous()), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.adjoint(gradient.contiguous()), None, None
 
 
 def aligned(width: int) -> int:
@@ -121,9 +121,10 @@ def aligned(width: int) -> int:
     return -(-width // _ALIGNMENT) * _ALIGNMENT
 
 
-def _padded(h: Tensor, width: int) -> Tensor:
-    """Pad the last axis with zeros up to `width`."""
-    return h if h.shape[-1] == width else functional.pad(h, (0, width - h.shape[-1]))
+def _padded(h: Tensor, width: int, rows: int) -> Tensor:
+    """Pad the last axis with zeros up to `width`, the one before it up to `rows`."""
+    missing = 0, width - h.shape[-1], 0, rows - h.shape[-2]
+    return functional.pad(h, missing) if any(missing) else h
 
 
 def _is_large(inner: int, outer: int, segments: Segments) -> bool:
@@ -161,32 +162,25 @@ def _weights_product(h: Tensor, gradient: Tensor, segments: Segments) -> Tensor:
 
 
 class _SegmentProduct(torch.autograd.Function):
-    """out[i] = h[i] W[client(i)] by torch's grouped product, one call that loops over clients in C++, with
-    widths padded as it requires; large products by oneDNN."""
+    """out[i] = h[i] W[client(i)], for aligned widths, by torch's grouped product, one call that loops over
+    clients in C++; large products by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
-        inner, outer = weight.shape[1], weight.shape[2]
-        ctx.shape = (inner, outer)
         ctx.segments = segments
-        h = _padded(h, aligned(inner)).contiguous()
-        padded = weight
-        if aligned(inner) != inner or aligned(outer) != outer:
-            padded = functional.pad(weight, (0, aligned(outer) - outer, 0, aligned(inner) - inner))
-        ctx.save_for_backward(h, padded)
-        out = _rows_product(h, padded, segments)
-        return out if out.shape[1] == outer else out[:, :outer].contiguous()
+        h = h.contiguous()
+        ctx.save_for_backward(h, weight)
+        return _rows_product(h, weight, segments)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
-        inner, outer = ctx.shape
-        gradient = _padded(gradient, aligned(outer)).contiguous()
+        gradient = gradient.contiguous()
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_h = _rows_product(gradient, weight.transpose(1, 2), ctx.segments)[:, :inner]
+            to_h = _rows_product(gradient, weight.transpose(1, 2), ctx.segments)
         if ctx.needs_input_grad[1]:
-            to_weight = _weights_product(h, gradient, ctx.segments)[:, :inner, :outer].contiguous()
+            to_weight = _weights_product(h, gradient, ctx.segments)
         return to_h, to_weight, None
 
 
@@ -230,8 +224,13 @@ def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     torch has none, it is one padded batched product. A single client needs neither.
     """
     groups = h.device.type == "cpu" and hasattr(functional, "grouped_mm")
-    if weight.shape[2] <= _NARROW and kernels.compiled(h):
+    inner, outer = weight.shape[1:]
+    if outer <= _NARROW and kernels.compiled(h):
         return _NarrowProduct.apply(h, weight, segments)
-    if segments.clients == 1 and not (groups and _is_large(weight.shape[1], weight.shape[2], segments)):
+    if segments.clients == 1 and not (groups and _is_large(inner, outer, segments)):
         return h @ weight[0]
-    return (_SegmentProduct.apply if groups else padded_product)(h, weight, segments)
+    if not groups:
+        return padded_product(h, weight, segments)
+    h, weight = _padded(h, aligned(inner), len(h)), _padded(weight, aligned(outer), aligned(inner))
+    out = _SegmentProduct.apply(h, weight, segments)
+    return out if out.shape[1] == outer else out[:, :outer].contiguous()

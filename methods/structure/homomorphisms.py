@@ -23,7 +23,7 @@ import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
-from fedsub.datasets.graph import csr_tensor
+from fedsub.datasets.graph import as_feature_tensor
 
 BLOCK = 64
 """Number of images of p in a block of columns."""
@@ -114,7 +114,7 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
     ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
     # The decomposition with the fewest dense products.
     plans = {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
-    whole, nodes = _tensor(adjacency), adjacency.shape[0]
+    whole, nodes = as_feature_tensor(adjacency).double(), adjacency.shape[0]
     free: dict[Key, Tensor] = {}
     message = partial(images, adjacency=whole, columns=torch.empty(nodes, 0), spread=free)
     for subtree in set().union(*(plan.subtrees - plan.products for plan in plans.values())):
@@ -135,7 +135,8 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
         near = adjacency[around][:, around]
         columns = torch.from_numpy(near[:, np.searchsorted(around, block)].toarray().astype(np.float64))
         spread = {subtree: values[around] for subtree, values in free.items()}
-        message = partial(images, adjacency=_tensor(near), columns=columns, spread=spread)
+        local = as_feature_tensor(near).double()
+        message = partial(images, adjacency=local, columns=columns, spread=spread)
         for name, plan in around_p.items():
             rest = torch.ones(1, len(block), dtype=torch.float64)
             for tree in plan.others:
@@ -145,12 +146,6 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
             else:
                 counts[name][around] += (message(plan.own) * rest).sum(dim=1)
     return {name: count.numpy() for name, count in counts.items()}
-
-
-def _tensor(matrix: sp.csr_matrix) -> Tensor:
-    """Convert a 0/1 matrix to a torch CSR tensor, float64."""
-    pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-    return csr_tensor(pointer, column, torch.ones(matrix.nnz, dtype=torch.float64), matrix.shape)
 
 
 def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarray:

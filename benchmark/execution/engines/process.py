@@ -91,6 +91,7 @@ class ProcessPool:
                         if answer.status == FAILED and cell.device != "cpu":
                             worker.stop()
                         del busy[worker]
+                        # A worker that was stopped above has a closed channel.
                         if not worker.channel.closed:
                             idle.append(worker)
                         if self.retries and lacked_memory(answer) and not is_second:

@@ -38,8 +38,13 @@ def client_app(folder: Path) -> ClientApp:
 def _sizes(message: Message, context: Context) -> Message:
     """Reply with the client's number and sizes, which the server needs."""
     held = _held(context)
-    known = {"client": int(context.node_config["partition-id"]), "training-nodes": int(held.train.sum())}
-    known |= {"nodes": held.nodes, "width": held.width, "classes": held.classes}
+    known = {
+        "client": int(context.node_config["partition-id"]),
+        "nodes": held.nodes,
+        "training-nodes": int(held.train.sum()),
+        "width": held.width,
+        "classes": held.classes,
+    }
     return Message(RecordDict({"known": ConfigRecord(known)}), reply_to=message)
 
 

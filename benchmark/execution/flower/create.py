@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.execution.flower.app import OWN, OWN_PARTS
@@ -32,7 +33,8 @@ def create_planned(request: Request, folder: Path) -> Cell:
     Raises UserError for a request of several cells, and as `create` does.
     """
     plan = make_plan(request)
-    titles = {cell.group: f"{cell.protocol} {cell.title}".strip() for cell in plan.cells}
+    alike = [replace(cell, seed=plan.cells[0].seed) for cell in plan.cells]
+    titles = {cell.key: f"{cell.protocol} {cell.title}".strip() for cell in alike}
     if len(titles) != 1:
         skipped = (f"{skip.what}: {skip.reason}" for skip in plan.skipped)
         found = "; ".join(titles.values() or skipped)
@@ -41,6 +43,7 @@ def create_planned(request: Request, folder: Path) -> Cell:
         )
     cell = plan.cells[0]
     with user_objects(custom.user_objects_of(cell)):
+        check(cell)
         create(cell, make_clients(cell)[2], folder)
     return cell
 

@@ -6,10 +6,12 @@ name of its SuperLink in `$FLWR_HOME/config.toml`, and this machine is the Super
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -42,8 +44,8 @@ LINK = "loopback"
 Process = subprocess.Popen[bytes]
 Nodes = dict[Path, Process]
 """A SuperNode's log → its process."""
-_GUARD = [found, "--pdeathsig", "TERM"] if (found := shutil.which("setpriv")) else []
-"""On Linux: have a process ended when the one that started it is killed."""
+_LIBC = ctypes.CDLL(None) if psutil.LINUX else None
+_PR_SET_PDEATHSIG = 1
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 """Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
@@ -115,8 +117,8 @@ def started(command: list[str], environment: Mapping[str, str], log: Path) -> It
     """Run a command during the block; at its end, end the command and every process that it started."""
     with log.open("wb") as stream:
         # In a session of its own, so that Ctrl-C reaches only this process.
-        own: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        process = subprocess.Popen([*_GUARD, *command], stdout=stream, stderr=stream, **own)
+        own: dict[str, Any] = {"env": environment, "start_new_session": True, "preexec_fn": _end_with_parent}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, **own)
     try:
         yield process
     finally:
@@ -127,6 +129,12 @@ def started(command: list[str], environment: Mapping[str, str], log: Path) -> It
                     stop(each)
             _, every = psutil.wait_procs(every, ENDING)
         process.wait()
+
+
+def _end_with_parent() -> None:
+    """On Linux, have this process ended when the one that started it is killed."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def family(leader: int) -> list[psutil.Process]:

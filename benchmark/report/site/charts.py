@@ -170,6 +170,7 @@ def _clipped(name: str) -> str:
 def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
     """Return the function from a value to its y coordinate, and the ticks of the vertical axis."""
     low, high = min(values, default=0.0), max(values, default=1.0)
+    # 4 % of the range stays free above and below.
     room = 0.04 * (high - low) or 1.0
     bottom, top = low - room, high + room
     place = _axis(top, bottom, TOP, HEIGHT - BOTTOM)

@@ -68,7 +68,7 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
     tuned = (each.row for listed in facts.tables.get(TUNED, {}).values() for each in listed)
     clients = clients_of([*(row for board in facts.boards for row in board.rows), *tuned])
     listed = []
-    for name in sorted({block[0] for block in (*clients, *dict(facts.blocks))}):
+    for name in sorted({block[0] for block in (*clients, *(block for block, _ in facts.blocks))}):
         blocks = [(block, table) for block, table in facts.blocks if block[0] == name]
         address, info = f"graph/{graph_slug(name)}", REGISTRY.get(name)
         nodes = "generated" if name.partition("[")[0] in GENERATED else "–"

@@ -49,7 +49,7 @@ def pages(facts: Facts) -> Iterator[Page]:
     yield Page("papers", "Papers", "papers.html", {"cards": cards, **WORDS, "total": facts.headline.claims})
     places = [each for each in facts.comparisons if each.place is not None]
     ran = [code for code in CODES.values() if any(each.code == code.name for each in overall)]
-    values = {"overall": overall, "places": places, "codes": ran, "known": CODES}
+    values = {"overall": overall, "places": places, "codes": ran, "by_name": CODES}
     yield Page("codes", "The authors' own code on our clients", "codes.html", values)
 
 

@@ -61,23 +61,21 @@ class GAT(Layered):
             product, segment_product(product, torch.cat(vectors, dim=2), inputs.segments)
         )
 
-    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
-        return attention_start(inner, outer, self.architecture.heads, generator)
+    def _start(
+        self, inner: int, outer: int, generator: torch.Generator, heads: int | None = None
+    ) -> Parameters:
+        heads = heads or self.architecture.heads
+        shape = heads, outer // heads
+        bound = (6 / (shape[1] + 1)) ** 0.5
+        return {
+            "weight": glorot((inner, outer), generator),
+            "sent": uniform(shape, bound, generator),
+            "heard": uniform(shape, bound, generator),
+            "bias": torch.zeros(outer),
+        }
 
     def _start_head(self, inner: int, classes: int, generator: torch.Generator) -> Parameters:
-        return attention_start(inner, classes, 1, generator)
-
-
-def attention_start(inner: int, outer: int, heads: int, generator: torch.Generator) -> Parameters:
-    """Initial parameters of one layer, without the client axis."""
-    shape = heads, outer // heads
-    bound = (6 / (shape[1] + 1)) ** 0.5
-    return {
-        "weight": glorot((inner, outer), generator),
-        "sent": uniform(shape, bound, generator),
-        "heard": uniform(shape, bound, generator),
-        "bias": torch.zeros(outer),
-    }
+        return self._start(inner, classes, generator, heads=1)
 
 
 def across(vectors: Tensor) -> Tensor:

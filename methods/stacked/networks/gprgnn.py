@@ -40,7 +40,7 @@ class GPRGNN(MLP):
         return super().initial(width, classes, generator) | {"head.pagerank": weights}
 
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        if dropout is None or inputs.scored is not None or not self.architecture.gpr_dropout:
+        if dropout is None or not self.architecture.gpr_dropout:
             return super().forward(inputs, parameters, dropout)
         if type(inputs.features) is not Features:
             raise UserError("gpr_dropout does not support input_norm or replaced features: leave it out")

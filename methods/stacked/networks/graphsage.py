@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dgl
-import torch
 from torch import Tensor
 
 from fedsub.methods.stacked.networks.base import Product
 from fedsub.methods.stacked.networks.layered import Layered
-from fedsub.methods.stacked.parameters import Parameters, linear_start
 from fedsub.methods.stacked.propagation import mean_weight
 
 
@@ -23,9 +21,6 @@ class GraphSAGE(Layered):
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
         return times("weight") + spread("neighbour")
-
-    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
-        return linear_start(inner, outer, generator, self.weights)
 
 
 network = GraphSAGE

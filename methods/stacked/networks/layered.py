@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import cast
 
 import torch
@@ -47,9 +46,9 @@ class Layered(Backbone):
         weights = self.weights if self.architecture.head == "convolution" else ("weight",)
         return tuple(f"head.{part}" for part in (*weights, "bias"))
 
-    @abstractmethod
     def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
         """Initial parameters of one hidden layer, without norm and residual."""
+        return linear_start(inner, outer, generator, self.weights)
 
     def _start_head(self, inner: int, classes: int, generator: torch.Generator) -> Parameters:
         """Initial parameters of a head that is a convolution."""

@@ -9,7 +9,6 @@ from torch import Tensor
 from fedsub.methods.stacked.inputs import Convolution
 from fedsub.methods.stacked.networks.base import Product
 from fedsub.methods.stacked.networks.layered import Layered
-from fedsub.methods.stacked.parameters import Parameters, linear_start
 
 
 class MLP(Layered):
@@ -26,9 +25,6 @@ class MLP(Layered):
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
         return times("weight")
-
-    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
-        return linear_start(inner, outer, generator)
 
 
 network = MLP

@@ -116,8 +116,9 @@ def find(name: str) -> Metric:
 
     Raises UserError with the nearest names for an unknown one, and for a file without such a metric.
     """
-    path = Path(name.partition("[")[0])
-    if path.suffix == PLUGIN:
+    # By the text's end, as a plan does that asks whether code may run: `Path` drops the last / of `x.py/`.
+    if (file := name.partition("[")[0]).endswith(PLUGIN):
+        path = Path(file)
         given = getattr(plugins.load_file("metric", path), path.stem, None)
         if not isinstance(given, Metric):
             raise UserError(f"{path} has no metric {path.stem}: put @metric(task=…) above that function")

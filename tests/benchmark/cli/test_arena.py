@@ -236,7 +236,9 @@ def test_a_search_whose_trials_all_fail_names_no_best(
 
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *TUNE, "--cap", "3", "--clients", "3", work=tuned_run) == 0
-    assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "15 of 20 trials did not fit into 3 core-seconds (3 times FedAvg" in said
+    assert "0 done before, up to" in said
 
 
 def test_a_graph_that_is_missing_leaves_the_others(

@@ -11,7 +11,7 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import end_round, train
-from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from fedsub.methods.fedpub.proxy import make_proxy, mean_output, mean_output_on
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -70,11 +70,10 @@ def test_the_short_cut_equals_the_network_on_copies_of_the_proxy(further):
         for name, value in stack(backbone.initial(12, 3, generator), 4).items()
     }
     proxy = make_proxy("sbm", 12, np.random.default_rng(0))
-    short = FunctionalEmbedding(backbone, proxy, 4, 3)(parameters)
+    short = mean_output_on(proxy, backbone, 4, 3)(parameters)
     shared = SharedFeatures(proxy.features, 4)
     convolution = backbone.convolution(dgl.batch([proxy.graph] * 4), "cpu")
-    inputs = Inputs(shared.segments, shared, convolution, 3)
-    full = shared.segments.mean(backbone.embed_linear(inputs, parameters))
+    full = mean_output(backbone, Inputs(shared.segments, shared, convolution, 3), parameters)
     torch.testing.assert_close(short, full, atol=1e-5, rtol=1e-4)
 
 

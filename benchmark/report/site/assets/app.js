@@ -162,6 +162,7 @@ main.addEventListener("click", (event) => {
 // ---- search: every word of the query has to be found; whole words in the right places come first
 const plain = (text) => text.toLowerCase().replace(/[^a-z0-9.+]/g, "");
 const WEIGHTS = [1, 6, 5, 5, 5, 6];
+// A whole word counts most, then a word's start, then another part of it.
 const hit = (word, part) => part === word ? 3 : word.length > 2 && part.startsWith(word) ? 1.5 : word.length > 3 && part.includes(word) ? 0.5 : 0;
 function score(words, fields) {
   let total = 0;

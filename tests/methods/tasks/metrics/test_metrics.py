@@ -1,6 +1,7 @@
 """Every metric is scikit-learn's, in each client; a protocol names them, a task refuses another's."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -171,3 +172,9 @@ def test_a_task_takes_its_own_metrics_alone() -> None:
         make_setting(small_federation(), task="link-prediction", metrics=["macro_f1"])
     with pytest.raises(UserError, match="did you mean macro_f1"):
         make_setting(small_federation(), metrics=["macrof1"])
+
+
+def test_a_name_that_a_plan_takes_for_no_file_runs_none(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("raise AssertionError")
+    with pytest.raises(UserError, match="unknown metric"):
+        metrics.find(f"{tmp_path}/evil.py/[x].py")
