@@ -181,8 +181,7 @@ def judge(
     if not values:
         return Verdict(NOT_MEASURED)
     count, mean = len(values), statistics.fmean(values)
-    compared = (mean, printed.mean)
-    bare = Verdict(NEEDS_RUNS, compared, mean - printed.mean, None, tolerance, count=count)
+    bare = Verdict(NEEDS_RUNS, (mean, printed.mean), mean - printed.mean, None, tolerance, count=count)
     if reason := _unsound(values, may_repeat):
         return replace(bare, reason=reason)
     found = _Difference(mean - printed.mean, tolerance, spread_of(values), printed)

@@ -259,8 +259,7 @@ def _over(finding: Finding) -> dict[str, dict[str, list[float]]]:
         ours = measured.column.ours.point
         for side, compared in zip(measured.column.theirs, measured.comparisons, strict=True):
             if compared is not None:
-                differences = found[ours["method"]][side.point["method"]]
-                differences.append((ours["dataset"], compared.difference))
+                found[ours["method"]][side.point["method"]].append((ours["dataset"], compared.difference))
     return {one: {other: _summed(each) for other, each in rivals.items()} for one, rivals in found.items()}
 
 

@@ -127,15 +127,12 @@ class Entry:
                 "runs": self.figure.runs if self.protocol else None,
                 "drawn_once": self.figure.drawn_once if self.protocol else None,
             },
-            "measured": None
-            if score is None
-            else {"mean": score.mean, "std": score.std, "seeds": len(score.by_seed)},
+            "measured": score and {"mean": score.mean, "std": score.std, "seeds": len(score.by_seed)},
             "verdict": self.answer[0],
-            "authors": _authors(self.authors),
+            "authors": self.authors and _authors(self.authors),
             "level": {**_compared(self.level), **_verdict(self.level)},
-            "gain": None
-            if self.gain is None
-            else {
+            "gain": self.gain
+            and {
                 "over": self.figure.baseline,
                 **_compared(self.gain),
                 **_verdict(self.gain),
@@ -256,10 +253,8 @@ def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> 
     return [{**point, "partition": name} for name in listed if bare(name) == metric.removeprefix(CHANGE)]
 
 
-def _authors(found: WithAuthors | None) -> dict[str, Any] | None:
+def _authors(found: WithAuthors) -> dict[str, Any]:
     """Return the result of the authors' code, and whether ours agrees."""
-    if found is None:
-        return None
     scores = found.theirs
     return {
         "mean": statistics.fmean(scores),

@@ -56,9 +56,8 @@ class Part:
     def judged_by(self) -> tuple[list[Comparisons], int]:
         """The comparisons of the deciding columns, of which a contrast on average has one, and the number of
         these columns that must hold."""
-        if self.average is not None:
-            return [self.average], 1
-        return [each.comparisons for each in self.columns], max(self.contrast.needed(len(self.columns)), 1)
+        found = [each.comparisons for each in self.columns] if self.average is None else [self.average]
+        return found, max(self.contrast.needed(len(found)), 1)
 
     @property
     def hardest_printed(self) -> list[float]:
@@ -178,7 +177,8 @@ def _find(contrast: Contrast, rows: Rows, measured: bool) -> Part:
         comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
         if measured and not any(comparisons):
             continue
-        printed = tuple(_printed(column.ours, side) for side in column.theirs)
+        own, others = _printed(column.ours), map(_printed, column.theirs)
+        printed = tuple(None if own is None or other is None else own - other for other in others)
         kept.append(Measured(column, comparisons, printed))
         differences.append(pairs)
     average = _average(contrast, differences) if contrast.rule == ON_AVERAGE and kept else None
@@ -228,12 +228,7 @@ def _by_seed(row: Row | None, metric: str) -> Mapping[int, float]:
     return row.scores[metric].by_seed if metric in row.scores else row.values_of(metric)
 
 
-def _printed(ours: Side, theirs: Side) -> float | None:
-    own, other = _printed_value(ours), _printed_value(theirs)
-    return None if own is None or other is None else own - other
-
-
-def _printed_value(side: Side) -> float | None:
+def _printed(side: Side) -> float | None:
     if side.value is not None:
         return side.value
     found = answered_figures(load(side.table), side.metric, **side.point)

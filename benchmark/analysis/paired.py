@@ -139,29 +139,23 @@ def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
 def p_values(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> PValues | None:
     """The p-values of a claim holding and failing, from each contrast's columns and the number of them that
     must hold; None if nothing is measured."""
-    return _all([_contrast(columns, needed) for columns, needed in contrasts])
-
-
-def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> PValues | None:
-    """The p-values of holding in `needed` of the columns, and of failing; None if none is measured."""
-    measured = [found for column in columns if (found := _column(column)) is not None]
-    if not measured:
-        return None
-    holds, fails = zip(*measured, strict=True)
-    return _partial_conjunction(holds, needed), _partial_conjunction(fails, len(columns) - needed + 1)
+    found = [_at_least(needed, [_column(each) for each in columns]) for columns, needed in contrasts]
+    return _at_least(len(found), found)
 
 
 def _column(comparisons: Sequence[Comparison | None]) -> PValues | None:
-    return _all([None if each is None else (each.holds, each.fails) for each in comparisons])
+    parts = [None if each is None else (each.holds, each.fails) for each in comparisons]
+    return _at_least(len(parts), parts)
 
 
-def _all(parts: Sequence[PValues | None]) -> PValues | None:
-    """The p-values of all parts holding, and of any failing; None if none is measured."""
+def _at_least(needed: int, parts: Sequence[PValues | None]) -> PValues | None:
+    """The p-values of at least `needed` of the parts holding, and of too many failing for that; None if none
+    is measured."""
     measured = [part for part in parts if part is not None]
     if not measured:
         return None
-    holds = max(holds for holds, _ in measured) if len(measured) == len(parts) else 1.0
-    return holds, min(1.0, len(measured) * min(fails for _, fails in measured))
+    holds, fails = zip(*measured, strict=True)
+    return _partial_conjunction(holds, needed), _partial_conjunction(fails, len(parts) - needed + 1)
 
 
 def _partial_conjunction(values: Sequence[float], needed: int) -> float:

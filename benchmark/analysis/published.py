@@ -99,13 +99,6 @@ def answered_figures(
                 break
 
 
-def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: str) -> bool:
-    """Whether the partition has options that the table's lacks, so that it answers no printed figure."""
-    named = {name for block in protocol.published for name in block.partition}
-    varies = partition not in named and bare(partition) in named
-    return varies and not protocol.has_partition(partition, dataset, method)
-
-
 def answerable(protocol: Protocol) -> int:
     """Number of printed figures that the grid of `protocol` answers."""
     return sum(

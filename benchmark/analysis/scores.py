@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsub.benchmark.analysis import metrics
 from fedsub.benchmark.analysis.paired import leading
-from fedsub.benchmark.analysis.published import Figure, answered_figures, is_other_scheme
+from fedsub.benchmark.analysis.published import Figure, answered_figures
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec import catalog
@@ -91,20 +91,6 @@ class Row:
         """Seed → value of a score that its records hold (`metrics.value_of`)."""
         found = {record.cell.seed: metrics.value_of(record, metric) for record in self.records}
         return {seed: value for seed, value in found.items() if value is not None}
-
-    def mean(self, group: str, name: str) -> float:
-        """Mean over seeds of one figure of `seconds` or `bytes`."""
-        return statistics.fmean(getattr(record, group).get(name, 0.0) for record in self.records)
-
-    @property
-    def seconds_per_round(self) -> float:
-        """Seconds of training and evaluation per round, mean over seeds."""
-        return statistics.fmean(record.seconds_per_round for record in self.records)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of set-up, training and evaluation, mean over seeds."""
-        return sum(self.mean("seconds", name) for name in ("setup", "train", "evaluate"))
 
     @property
     def exposed(self) -> tuple[int, int, str]:
@@ -281,7 +267,10 @@ def _deviations(protocol: Protocol, row: Row) -> str:
     actual = {**row.cell.to_dict(), "selection_metric": bare(row.cell.schedule.selection_metric)}
     found = [f"{name}={text(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
     dataset, partition, _ = row.block
-    if is_other_scheme(protocol, partition, dataset, row.method):
+    printed = {name for block in protocol.published for name in block.partition}
+    # With options that the table's scheme lacks, a partition answers no printed figure.
+    unlike = partition not in printed and bare(partition) in printed
+    if unlike and not protocol.has_partition(partition, dataset, row.method):
         found.append(f"partition={partition}")
     try:
         _, given = parse_name(row.method)

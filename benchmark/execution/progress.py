@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from fedsub.benchmark.execution.callbacks import Round
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
-from fedsub.benchmark.records.store import graph_of
+from fedsub.benchmark.records.store import file_of
 from fedsub.benchmark.spec.cell import Cell
 
 WIDTH = 400
@@ -41,10 +41,10 @@ class GridProgress:
         """`expected`: key of each cell → weight; the remaining time extrapolates the pace so far. `capped`:
         some cells may not be run."""
         self._expected, self._about = dict(expected), "up to" if capped else "about"
-        self._done, self._spent = 0, 0.0
-        """Number and weight of the finished cells."""
-        self._running: dict[str, float] = {}
-        """Key of a running cell → weight of its finished rounds."""
+        self._done = 0
+        """Number of finished cells."""
+        self._spent: dict[str, float] = {}
+        """Key of a cell → weight of its finished rounds."""
         self._started = time.monotonic()
         self._console = console
         columns = (
@@ -74,24 +74,19 @@ class GridProgress:
 
     def round(self, done: Round) -> None:
         """Advance the bar within a running cell."""
-        self._running[done.cell.key] = self._expected[done.cell.key] * done.round / done.rounds
-        self._show()
-
-    def _show(self) -> None:
-        spent, whole = self._spent + sum(self._running.values()), sum(self._expected.values())
-        self._bar.update(self._task, completed=spent, done=self._done, total=whole)
+        self._spent[done.cell.key] = self._expected[done.cell.key] * done.round / done.rounds
+        self._bar.update(self._task, completed=sum(self._spent.values()))
 
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
-        self._running.pop(record.key, None)
         if record.status != OK:
             # Its time tells nothing of the others'.
             self._expected[record.key] = 0.0
-        self._spent += self._expected[record.key]
-        self._show()
-        elapsed, weight_left = time.monotonic() - self._started, sum(self._expected.values()) - self._spent
-        left = elapsed / max(self._spent, 1e-9) * max(weight_left, 0.0)
+        self._spent[record.key] = self._expected[record.key]
+        spent, whole = sum(self._spent.values()), sum(self._expected.values())
+        self._bar.update(self._task, completed=spent, done=self._done, total=whole)
+        left = (time.monotonic() - self._started) / max(spent, 1e-9) * max(whole - spent, 0.0)
         summary = _summary(record)
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
@@ -117,7 +112,7 @@ def expected_seconds(cells: Sequence[Cell], records: Records) -> dict[str, float
 
     of_one: dict[tuple[str, ...], list[float]] = defaultdict(list)
     # Reading the records takes long, and the weight of a single cell has no effect.
-    for each in {graph_of(cell): cell for cell in cells}.values() if len(cells) > 1 else ():
+    for each in {file_of(cell.dataset): cell for cell in cells}.values() if len(cells) > 1 else ():
         for record in records.of_graph(each):
             if record.status == OK:
                 seconds = sum(record.core_seconds.values()) / epochs(record.cell)

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedsub.benchmark.records.curves import Lazy
 from fedsub.benchmark.records.jsonl import read_lines, write_lines
 from fedsub.benchmark.records.record import OK, Record, cell_of
-from fedsub.benchmark.records.store import Store, explained_to_user, file_of, graph_of
+from fedsub.benchmark.records.store import Store, explained_to_user, file_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
@@ -156,7 +156,7 @@ class Records:
         return sorted(found)
 
     def _store(self, cell: Cell) -> Store:
-        return self._open(graph_of(cell))
+        return self._open(file_of(cell.dataset))
 
     def _all(self) -> list[Store]:
         return [self._open(name) for name in sorted(_graphs(self.folder) | self._stores.keys())]
@@ -223,7 +223,7 @@ def forget(stored: Records, keys: Collection[str]) -> list[Record]:
                 f" whole key from a dry run, or at least {LEAST} letters that no other key begins with"
             )
         found[same[0]] = held[same[0]]
-    for graph in {graph_of(record.cell) for record in found.values()}:
+    for graph in {file_of(record.cell.dataset) for record in found.values()}:
         _remove(results / "runs" / f"{graph}.jsonl", found)
     return [*found.values()]
 

@@ -116,12 +116,19 @@ class Standing:
         return best[: math.ceil(len(self.search.trials) / RUNG)]
 
     @cached_property
+    def second(self) -> dict[int, list[Record]]:
+        """Promoted trial → its records of the second rung, failures included."""
+        return {
+            number: [*filter(None, map(self.records.get, self.search.full(number)))]
+            for number in self.promoted
+        }
+
+    @cached_property
     def full(self) -> dict[int, list[Record]]:
         """Promoted trial → its records of the second rung, if it has scores on every draw."""
-        found = ((number, self._second(number)) for number in self.promoted)
         return {
             number: records
-            for number, records in found
+            for number, records in self.second.items()
             if len(records) == len(SEARCH_SEEDS) and all(map(_is_scored, records))
         }
 
@@ -130,9 +137,9 @@ class Standing:
         """Trial → the records by which trials are compared: those of the second rung or, if no trial finished
         it, of the first, without trials that failed in the second."""
         return self.full or {
-            number: [record]
-            for number in self.promoted
-            if all(map(_is_scored, (record := self.short[number], *self._second(number))))
+            number: [self.short[number]]
+            for number, records in self.second.items()
+            if all(map(_is_scored, (self.short[number], *records)))
         }
 
     @cached_property
@@ -165,12 +172,8 @@ class Standing:
     @property
     def seconds(self) -> float:
         """Core-seconds of both rungs so far."""
-        second = (record for number in self.promoted for record in self._second(number))
+        second = (record for records in self.second.values() for record in records)
         return self.first_seconds + sum(sum(record.core_seconds.values()) for record in second)
-
-    def _second(self, number: int) -> list[Record]:
-        """Return the records of a trial's second rung, failures included."""
-        return [record for cell in self.search.full(number) if (record := self.records.get(cell)) is not None]
 
 
 def _is_scored(record: Record) -> bool:

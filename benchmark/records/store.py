@@ -62,11 +62,6 @@ explained_to_user = partial(
 """`explained` for files in the results folder."""
 
 
-def graph_of(cell: Cell) -> str:
-    """Return the name of the files that hold a cell's records."""
-    return file_of(cell.dataset)
-
-
 def file_of(graph: Spec) -> str:
     """Return the name of the files that hold a graph's records: its name without options and folders."""
     name = re.sub(r"[^\w+-]+", "_", Path(graph.name).stem, flags=re.ASCII)

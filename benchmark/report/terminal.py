@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from statistics import fmean
 
 from rich import box
 from rich.console import Console
@@ -94,8 +95,13 @@ def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tu
 
 
 def _costs(row: Row) -> list[str]:
-    megabytes = [f"{row.mean('bytes', kind) / 1e6:.3f}" for kind in ("up", "down", "once")]
-    return [f"{row.seconds_per_round:.4f}", f"{row.seconds:.1f}", *megabytes, str(len(row.records))]
+    """The columns `COSTS`: means over seeds, and the number of seeds."""
+    records = row.records
+    a_round = fmean(record.seconds_per_round for record in records)
+    sent = [fmean(record.bytes.get(kind, 0.0) for record in records) for kind in ("up", "down", "once")]
+    parts = ("setup", "train", "evaluate")
+    whole = sum(fmean(record.seconds.get(part, 0.0) for record in records) for part in parts)
+    return [f"{a_round:.4f}", f"{whole:.1f}", *(f"{size / 1e6:.3f}" for size in sent), str(len(records))]
 
 
 def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Iterator[str]:

@@ -236,18 +236,16 @@ def every_epoch(name: str) -> bool:
 def sent(name: str, options: OptionItems = ()) -> dict[str, Any] | None:
     """Names and bytes of what a client of a method of the benchmark sends: the entry of `MESSAGES` with the
     most of these options, among which may be `backbone`."""
-    fitting = [(len(own), found) for own, found in _messages().get(name, ()) if own <= {*options}]
+    chosen = {*options}
+    fitting = [(len(own), found) for each, own, found in _messages() if each == name and own <= chosen]
     return max(fitting, key=itemgetter(0))[1] if fitting else None
 
 
 @cache
-def _messages() -> dict[str, list[tuple[set[tuple[str, OptionValue]], dict[str, Any]]]]:
-    """Method → the options of each of its entries, and what is sent with them."""
-    found: dict[str, list[tuple[set[tuple[str, OptionValue]], dict[str, Any]]]] = {}
-    for key, parts in tomllib.loads(MESSAGES.read_text("utf-8")).items():
-        name, options = parse_name(key)
-        found.setdefault(name, []).append(({*options.items()}, parts))
-    return found
+def _messages() -> list[tuple[str, set[tuple[str, OptionValue]], dict[str, Any]]]:
+    """Method and options of each entry, and what is sent with them."""
+    entries = tomllib.loads(MESSAGES.read_text("utf-8"))
+    return [(spec.name, {*spec.options.items()}, entries[spec.text]) for spec in map(Spec, entries)]
 
 
 def leaves(name: str, options: OptionItems = ()) -> str:

@@ -276,29 +276,25 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     Raises ProtocolError naming the faulty key and the nearest valid ones.
     """
     try:
-        return _protocol(name, content)
+        given = _table(content, _TOP, "")
+        grid = _grid(given.get("grid", {}), "grid")
+        if missing := [axis for axis in AXES if axis not in grid]:
+            raise UserError(f"[grid] lacks {', '.join(missing)}")
+        metrics = _metrics(given.get("metrics", "accuracy"))
+        return Protocol(
+            name=name,
+            title=given.get("title", name),
+            description=given.get("description", ""),
+            grid=grid,
+            seeds=given.get("seeds", 1),
+            metrics=tuple(Path(each).stem if each.endswith(PLUGIN) else each for each in metrics),
+            metric_files=tuple(each for each in metrics if each.endswith(PLUGIN)),
+            settings=_settings(given.get("settings", {}), "settings"),
+            overrides=tuple(map(_override, given.get("override", []))),
+            published=tuple(map(_published, given.get("published", []))),
+        )
     except UserError as error:
         raise ProtocolError(f"protocol {name}: {error}") from error
-
-
-def _protocol(name: str, content: Mapping[str, Any]) -> Protocol:
-    given = _table(content, _TOP, "")
-    grid = _grid(given.get("grid", {}), "grid")
-    if missing := [axis for axis in AXES if axis not in grid]:
-        raise UserError(f"[grid] lacks {', '.join(missing)}")
-    metrics = _metrics(given.get("metrics", "accuracy"))
-    return Protocol(
-        name=name,
-        title=given.get("title", name),
-        description=given.get("description", ""),
-        grid=grid,
-        seeds=given.get("seeds", 1),
-        metrics=tuple(Path(each).stem if each.endswith(PLUGIN) else each for each in metrics),
-        metric_files=tuple(each for each in metrics if each.endswith(PLUGIN)),
-        settings=_settings(given.get("settings", {}), "settings"),
-        overrides=tuple(map(_override, given.get("override", []))),
-        published=tuple(map(_published, given.get("published", []))),
-    )
 
 
 def _toml_type(hint: Any) -> Any:

@@ -22,8 +22,7 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
     from fedsub.datasets.graph import as_scipy
 
     features = as_scipy(federation.features)
-    source, target = federation.graph.edges()
-    between = federation.inter.edges()
+    within, between = (torch.stack(graph.edges()) for graph in (federation.graph, federation.inter))
     masks = {role: getattr(federation, role).numpy() for role in ROLES}
     np.savez(
         path,
@@ -31,17 +30,15 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
         feature_columns=features.indices,
         feature_rows=features.indptr,
         feature_shape=np.array(features.shape),
-        source=source.numpy(),
-        target=target.numpy(),
-        between_source=between[0].numpy(),
-        between_target=between[1].numpy(),
+        edges=within.numpy(),
+        edges_between=between.numpy(),
         labels=federation.labels.numpy(),
         sizes=federation.sizes.numpy(),
         origin=federation.origin.numpy(),
         classes=np.array(federation.classes),
         **masks,
     )
-    counts = {"nodes": federation.nodes, "edges": len(source), "features": len(features.data)}
+    counts = {"nodes": federation.nodes, "edges": within.shape[1], "features": len(features.data)}
     return counts | {role: int(mask.sum()) for role, mask in masks.items()}
 
 
@@ -63,9 +60,9 @@ class WrittenClients:
         """K slices of the n nodes, one per client."""
         self.origin = torch.from_numpy(read["origin"])
         """(n,), number of each node in the whole graph."""
-        self.edges = np.stack([read["source"], read["target"]])
+        self.edges = read["edges"]
         """(2, edges), the edges within clients."""
-        self.edges_between = np.stack([read["between_source"], read["between_target"]])
+        self.edges_between = read["edges_between"]
         """(2, edges), the edges between clients."""
         self.masks = {role: torch.from_numpy(read[role]) for role in ROLES}
         """Role (train, validation or test) → mask of its nodes, (n,)."""

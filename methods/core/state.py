@@ -134,8 +134,8 @@ def plain(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def saved(value: Any) -> Any:
-    """Return what `plain` leaves as plain data and tensors: a tensor (not copied), an array, or an object's
-    named state. Raises UserError for an object whose class names no state."""
+    """Convert what `plain` leaves (a tensor, not copied; an array; an object, by its named state) to plain
+    data and tensors. Raises UserError for an object whose class names no state."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, np.ndarray):

@@ -100,6 +100,7 @@ def train(
     progress = Progress()
     watch = partial(_watch, method=method, progress=progress)
     seed_draws(method.setting.seed)
+    # An earlier run of this method must not count.
     method.seconds = dict.fromkeys(method.seconds, 0.0)
     with watch("setup"):
         method.build()

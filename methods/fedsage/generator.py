@@ -148,7 +148,8 @@ class NeighbourGenerator:
         self.steps += 1
 
     def generate(self, inputs: Inputs, allowed: Tensor, dropout: Dropout | None) -> tuple[Generated, Tensor]:
-        """n̂_v neighbours of each node v in `allowed`, (n,) bool, perhaps none; and d̂ of every node, (n,)."""
+        """Generate n̂ = round(d̂), at most p, neighbours for each node of `allowed`, (n,) bool; return them,
+        none if all n̂ are 0, and d̂ of every node, (n,)."""
         latent = self.encoder.embed(inputs, self.parameters, None)
         missing = torch.relu(self.encoder.classify(inputs, latent, self.parameters)).squeeze(1)
         counts = missing.detach().nan_to_num(0).clamp(0, self.options.neighbours).round().long() * allowed

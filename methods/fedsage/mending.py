@@ -73,6 +73,7 @@ def mended_inputs(
     Features are in the order of the additional nodes' ids, which must ascend with their client.
     """
     device = generated.device
+    # (1 or K,): one model reads all rows, else each client's model its own.
     sizes = mended.sizes.view(own.segments.clients, -1).sum(dim=1)
     kind = NormalisedFeatures if isinstance(own, NormalisedFeatures) else DenseFeatures
     added = kind(generated, Segments(sizes - own.segments.sizes, device), device)

@@ -156,7 +156,8 @@ class FedStruct(FedSGD):
             self._acquire_rows()
 
     def _acquire_rows(self) -> None:
-        """Version b: run algorithm 3 for every training, validation and test node.
+        """Version b: run algorithm 3 for every training, validation and test node. Without pruning, rows
+        above `rows_limit_gb` are not stored: `rows` stays None, and `logits` propagates instead.
 
         Raises UserError if pruned blocks take more than `rows_limit_gb`.
         """

@@ -109,6 +109,7 @@ class Features:
         known, *versions = self.known.get(weight, (None, -1, -1))
         if known is not None and versions != [known._version, weight._version]:
             known = None
+        # A known product is not computed again, but W still gets its gradient, Xᵀ g.
         multiply = partial(kernels.sparse_product, self.matrix) if known is None else lambda _: known.detach()
         product = LinearMap.apply(weight.flatten(0, 1), multiply, self._transposed_times)
         if weight.requires_grad and not torch.is_grad_enabled():

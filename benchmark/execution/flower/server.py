@@ -84,6 +84,8 @@ class _Run:
         method.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
         received = scores_received(method)
+        # Else scores come with the clients' messages, a round late if they are of received models.
+        asks = received and schedule.partial
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
             spent = method.channel.total
@@ -93,25 +95,22 @@ class _Run:
             told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
             asked = {k: self._asked(each, answers.get(k), k) for k, each in told.items()}
             used = self._take(number, method, self._send("train", asked))
-            if received and not schedule.partial and number > 1:
-                self._evaluated(number - 1, method, progress)
-            # Σ p_k L_k if all clients share one model, else the clients' mean.
-            shares = [float(method.shares[client]) if method.every_epoch else 1.0 for client in used]
-            if evaluated := schedule.evaluates(number):
-                losses = [loss for _, loss, _ in used.values()]
-                progress.losses.append(float(np.average(losses, weights=shares)))
-            if not received:
-                self._evaluated(number, method, progress)
+            if not asks and number > received:
+                self._evaluated(number - received, method, progress)
             messages = [used[k][0] if k in used else None for k in range(cell.clients)]
             answers = dict(enumerate(server.answer(number, messages)))
-            last = number == schedule.rounds
-            if last or (received and schedule.partial and evaluated):
+            last, evaluated = number == schedule.rounds, schedule.evaluates(number)
+            if last or (asks and evaluated):
                 receiving = method.receiving | method.every_epoch
                 self._ask_scores({k: answers[k] if receiving[k] else None for k in answers}, last)
                 if received:
                     self._evaluated(number, method, progress)
             method.seconds["train"] += time.perf_counter() - begun
             if evaluated:
+                # Σ p_k L_k if all clients share one model, else the clients' mean.
+                shares = [float(method.shares[client]) if method.every_epoch else 1.0 for client in used]
+                losses = [loss for _, loss, _ in used.values()]
+                progress.losses.append(float(np.average(losses, weights=shares)))
                 # Clients that are scored after local training have not sent its result yet.
                 progress.spent["bytes"].append(method.channel.total if received else spent)
                 progress.spent["seconds"].append(sum(method.seconds.values()))

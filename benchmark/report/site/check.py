@@ -12,7 +12,7 @@ from fedsub.benchmark.analysis.metrics import unit_of, with_spread
 from fedsub.benchmark.analysis.published import Figure
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
-from fedsub.benchmark.records.store import graph_of
+from fedsub.benchmark.records.store import file_of
 from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import heading_of, network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -128,7 +128,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
-        "files": sorted({graph_of(record.cell) for record in (row.records if row else ())}),
+        "files": sorted({file_of(record.cell.dataset) for record in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }
 

@@ -13,7 +13,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.curves import SCALE
 from fedsub.benchmark.records.folder import TRIALS, Records, add, distinct, forget
 from fedsub.benchmark.records.record import Record, Result, cell_of
-from fedsub.benchmark.records.store import Store, graph_of
+from fedsub.benchmark.records.store import Store, file_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import SEARCH_SEEDS
 from fedsub.datasets.errors import UserError
@@ -68,8 +68,9 @@ def test_a_record_in_two_files_counts_once_and_a_success_before_a_failure(tmp_pa
     records, ran, late = Records(tmp_path), make_cell(), make_cell(seed=1)
     records.append(make_record(ran, 61.0))
     records.append(failed(late, "no room"))
-    copy = tmp_path / "runs" / f"{graph_of(ran)}-copy.jsonl"
-    copy.write_bytes((tmp_path / "runs" / f"{graph_of(ran)}.jsonl").read_bytes())
+    path = tmp_path / "runs" / f"{file_of(ran.dataset)}.jsonl"
+    copy = path.with_name(f"{path.stem}-copy.jsonl")
+    copy.write_bytes(path.read_bytes())
     assert [record.key for record in Records(tmp_path).every()] == [ran.key, late.key]
     records.append(make_record(late, 63.0))
     copy.rename(copy.with_name("0.jsonl"))

@@ -16,7 +16,7 @@ from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records, forget
 from fedsub.benchmark.records.jsonl import read_lines
 from fedsub.benchmark.records.record import OK, Record, cell_of
-from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
+from fedsub.benchmark.records.store import SHARED, Store, StoreError, file_of
 from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.request import SEARCH_SEEDS
@@ -311,7 +311,7 @@ def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     # No key may have two results: neither could be trusted.
     results = [record.key for record in records if record.status == OK]
     assert sum(b'"status":"ok"' in line for line in read_lines(path)) == len(results)
-    assert {graph_of(record.cell) for record in records} == {graph}
+    assert {file_of(record.cell.dataset) for record in records} == {graph}
 
 
 def test_a_line_of_before_with_all_options_is_read() -> None:
