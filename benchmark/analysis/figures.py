@@ -131,8 +131,9 @@ class Entry:
             "verdict": self.answer[0],
             "authors": self.authors and _authors(self.authors),
             "level": {**_compared(self.level), **_verdict(self.level)},
-            "gain": self.gain
-            and {
+            "gain": None
+            if self.gain is None
+            else {
                 "over": self.figure.baseline,
                 **_compared(self.gain),
                 **_verdict(self.gain),

@@ -74,7 +74,8 @@ def run_searches(
     """Run these searches; see `tune`."""
 
     def run(cells: Iterable[Cell], wanted: Wanted | None = None) -> Records:
-        return execute(request, plan=Plan(tuple(cells), ()), wanted=wanted, **how).stored
+        limited = wanted if request.cap else None
+        return execute(request, plan=Plan(tuple(cells), ()), wanted=limited, **how).stored
 
     records = run(references) if request.cap else Records(request.results)
     caps = {search.base.block: math.inf for search in searches}

@@ -77,7 +77,7 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     told = shared.row[labelled[shared.row]]
     counts = label_counts(dataset, partition)
     counts = counts[counts.any(axis=1)] if counts.any() else counts
-    # (clients, classes); zeros if no node has a label.
+    # (clients with a labelled node, classes); zeros for all clients if no node has a label.
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     overall = np.bincount(labels[labels >= 0], minlength=dataset.classes)
     away = np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1)

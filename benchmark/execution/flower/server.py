@@ -84,8 +84,9 @@ class _Run:
         method.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
         received = scores_received(method)
-        # Else scores come with the clients' messages, a round late if they are of received models.
-        asks = received and schedule.partial
+        # Whether clients are asked for scores at once. Else these come with their messages: a round late if
+        # they are of received models.
+        asks, late = received and schedule.partial, int(received)
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
             spent = method.channel.total
@@ -95,8 +96,8 @@ class _Run:
             told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
             asked = {k: self._asked(each, answers.get(k), k) for k, each in told.items()}
             used = self._take(number, method, self._send("train", asked))
-            if not asks and number > received:
-                self._evaluated(number - received, method, progress)
+            if not asks and number > late:
+                self._evaluated(number - late, method, progress)
             messages = [used[k][0] if k in used else None for k in range(cell.clients)]
             answers = dict(enumerate(server.answer(number, messages)))
             last, evaluated = number == schedule.rounds, schedule.evaluates(number)
