@@ -1,7 +1,5 @@
 """Entry point of `python -m benchmark`. Sets thread limits before numerical libraries are imported."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

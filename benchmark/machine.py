@@ -1,7 +1,5 @@
 """Description of machine and software for records: processor, versions, threads, devices."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

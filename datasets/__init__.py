@@ -1,7 +1,5 @@
 """Graphs, partition schemes, splits, and the federation of clients made from them."""
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

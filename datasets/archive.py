@@ -6,8 +6,6 @@ Arrays: `feat_data`, `feat_indices`, `feat_indptr`, `feat_shape` (CSR) or `feat`
 (n,) integers or text.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

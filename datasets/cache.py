@@ -1,7 +1,5 @@
 """Disk cache of arrays computed from a matrix, keyed by its content."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import io

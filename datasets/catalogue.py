@@ -1,7 +1,5 @@
 """The published graphs: expected counts, upstream addresses, citations, licences (`catalogue.toml`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m datasets`: list, show, fetch, export and partition graphs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Errors caused by the user's input."""
 
-from __future__ import annotations
-
 import difflib
 import traceback
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Import of optional libraries, which the package's extras install."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

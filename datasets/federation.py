@@ -1,7 +1,5 @@
 """All clients as one block-diagonal graph, with nodes sorted by client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -78,7 +76,7 @@ class Federation:
         between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
         return between.view(self.clients, self.clients)
 
-    def only(self, client: int) -> Federation:
+    def only(self, client: int) -> "Federation":
         """Return one client's data: a federation of one client, with its nodes and the edges among them."""
         stop = int(self.sizes[: client + 1].sum())
         start = stop - int(self.sizes[client])
@@ -95,7 +93,7 @@ class Federation:
         )
         return alone(held)
 
-    def merged(self) -> tuple[Federation, Tensor]:
+    def merged(self) -> "tuple[Federation, Tensor]":
         """Merge all clients into one that holds every node once and all edges between them.
 
         Returns that federation of m nodes and the row in it of each of the n nodes here; (n,).
@@ -186,7 +184,9 @@ def split_edges(
     return intra, make_graph(row, column, len(origin))
 
 
-def federate(dataset: Dataset, partition: Partition, split: Split, reads_roles: bool = True) -> Federation:
+def federate(
+    dataset: Dataset, partition: "Partition", split: "Split", reads_roles: bool = True
+) -> Federation:
     """Make a federation from the clients and added edges of `partition` and the roles of `split`.
 
     Raises UserError if no client holds a training node, or none holds a test node, unless the task does not

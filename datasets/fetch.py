@@ -1,7 +1,5 @@
 """Download of upstream files, with progress bar, SHA-256 check and atomic rename."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

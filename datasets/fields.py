@@ -8,8 +8,6 @@ empty text mean no value. `train_mask`, `val_mask` and `test_mask`, each (n,) or
 official splits. So is an attribute `split` whose values are train, validation and test, or empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finding files, writing them atomically, and reporting errors of the operating system."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import tomllib

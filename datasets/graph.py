@@ -1,7 +1,5 @@
 """The class `Dataset`, a cleaned graph for node classification, and its preparation."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

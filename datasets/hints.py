@@ -1,7 +1,5 @@
 """Type hints of functions' parameters and dataclasses' fields."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import typing

@@ -1,7 +1,5 @@
 """Limits of numbers, as annotated types of fields and options: `mu: NonNegative = 0.01`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields

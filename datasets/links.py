@@ -9,8 +9,6 @@ the methods that use them. With `pairs=everywhere` edges are held out on the who
 clients included, and scored by one AUC. Training pairs are always inside clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -55,7 +53,7 @@ class LinkOptions:
             raise UserError(f"{NAME}[test=0] leaves no edge for test: raise test")
 
     @classmethod
-    def of(cls, given: str | Spec) -> LinkOptions:
+    def of(cls, given: str | Spec) -> "LinkOptions":
         """Parse the options of `link-prediction[…]`. Raises UserError for an unknown or invalid one."""
         return cls(**checked_options(NAME, cls, Spec.of(given).written))
 
@@ -69,7 +67,7 @@ class Pairs:
     joined: Tensor
     """(P,) float32: 1 for an edge, else 0."""
 
-    def to(self, device: torch.device | str) -> Pairs:
+    def to(self, device: torch.device | str) -> "Pairs":
         """Copy the pairs to another device."""
         return Pairs(self.ends.to(device), self.joined.to(device))
 

@@ -1,7 +1,5 @@
 """Locks on files that processes share; a wait is reported and limited."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

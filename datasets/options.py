@@ -1,7 +1,5 @@
 """Names with options in brackets: `fedprox[mu=0.01]`, `metis[recursive=true]`."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys
@@ -63,11 +61,11 @@ class Spec:
     def __str__(self) -> str:
         return self.text
 
-    def __reduce__(self) -> tuple[type[Spec], tuple[str]]:
+    def __reduce__(self) -> "tuple[type[Spec], tuple[str]]":
         return Spec, (self.text,)
 
     @classmethod
-    def of(cls, given: str | Spec) -> Spec:
+    def of(cls, given: "str | Spec") -> "Spec":
         """Parse a text; return a `Spec` unchanged."""
         return given if isinstance(given, Spec) else cls(given)
 

@@ -3,8 +3,6 @@
 `datasets.fields` describes the fields of the nodes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import zipfile

@@ -1,7 +1,5 @@
 """Recognising names that are paths, without importing torch."""
 
-from __future__ import annotations
-
 PLUGIN, ARCHIVE, TENSORS, GRAPHML, TABLE = ".py", ".npz", ".pt", ".graphml", ".csv"
 """File endings of user code, archives, torch tensors, GraphML and tables."""
 

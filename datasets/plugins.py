@@ -3,8 +3,6 @@
 Code from outside the package is loaded only here. Its exceptions become UserErrors with file and line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.metadata

@@ -3,8 +3,6 @@
 mu: NonNegative = tunable(0.01, log=(1e-4, 10))
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar

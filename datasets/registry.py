@@ -5,8 +5,6 @@ formats that `datasets.own` reads. So are names that installed packages provide 
 `fedsub.datasets`.
 """
 
-from __future__ import annotations
-
 import importlib
 from contextlib import ExitStack
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Independent streams of random numbers from one seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -4,8 +4,6 @@
 0.55 s, sorting takes 0.01 s.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Handling of standard output that its reader has closed."""
 
-from __future__ import annotations
-
 import os
 import sys
 

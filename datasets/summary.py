@@ -1,7 +1,5 @@
 """Summary of a graph: counts, homophily, components."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

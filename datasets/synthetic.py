@@ -1,7 +1,5 @@
 """Generated graphs: `community`, the default graph, and FED-PUB's two synthetic settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -25,8 +25,6 @@ of values makes a grid (`learning_rate=[0.01, 0.03]`). `help(fedsub.run)` lists 
 On the command line: `fedsub --help`.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import os

@@ -11,8 +11,6 @@ Departures: the schedule's optimiser (Adam) steps w and v; α takes a plain grad
 public code (github.com/MLOPTPSU/FedTorch) changes α only in a round's first step, and pulls it to zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

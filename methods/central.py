@@ -1,7 +1,5 @@
 """Central: one model on the whole graph, evaluated per client (the Oracle of FED-PUB's Table 12)."""
 
-from __future__ import annotations
-
 from fedsub.methods.core.base import BOTH_TASKS, register
 from fedsub.methods.local import Local
 

@@ -11,8 +11,6 @@ both draw the same dropout masks and pairs. A client that is absent in a round k
 Departures: the schedule's optimiser (Adam) steps w and v, as in every method here, v as often as w.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

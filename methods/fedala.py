@@ -20,8 +20,6 @@ the threshold (`layers = 0`, `share = 0.2`, `threshold = 0.01`). It also takes Î
 that trained models never come back; that is not offered here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -21,8 +21,6 @@ All a_k start equal. Adam changes an entry by about its rate in a step, and aver
 again. With one step of 0.01 a round they stay nearly parallel, and W nearly uniform (`vector_cosine`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

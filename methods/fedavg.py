@@ -5,8 +5,6 @@ McMahan et al., Communication-Efficient Learning of Deep Networks from Decentral
 `weighting` can make the shares equal, as FED-PUB's public code does).
 """
 
-from __future__ import annotations
-
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 

@@ -23,8 +23,6 @@ It sets w_s ← mean of w_k + mean of h_k, absent clients included, and clips gr
 and h_k adds the update before the last one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -15,8 +15,6 @@ fixed point, so the weights decide which objective is minimised, as in FedAvg. T
 (github.com/alpemreacar/FedDyn) averages evenly instead, and divides client k's α by K p_k.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

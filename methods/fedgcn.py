@@ -27,8 +27,6 @@ out: it needs the neighbours' own features beside the sums. As in the paper, byt
 between others' nodes that a client gets with two hops of features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,7 +127,7 @@ class FedGCN(FederatedMethod):
         features = Features(extended.sums(options.normalisation == "symmetric"), segments, self.device)
         return Inputs(segments, features, convolution, self.task.width, features, position)
 
-    def _send(self, extended: Extended) -> None:
+    def _send(self, extended: "Extended") -> None:
         """Count the exchange before training: rows with 32-bit indices, and degrees."""
         options, width, held = self.options, self.federation.width, len(extended.first)
         halo = len(extended.node) - self.federation.nodes

@@ -17,8 +17,6 @@ Departures: a node takes only its `neighbours` most similar nodes, since on grap
 (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -97,7 +95,7 @@ class FedGNN(FedAvg):
         shared = len(self.federation.origin.unique()) < self.federation.nodes
         return self.options.rule == "neighbourhood" or (self.options.rule == "auto" and shared)
 
-    def _send(self, augmentation: Augmentation) -> None:
+    def _send(self, augmentation: "Augmentation") -> None:
         """Count the data for matching, sent to the server, and the added nodes' features, sent to clients.
 
         Similarity needs every node's features. Neighbourhoods need every edge; the server then asks only for

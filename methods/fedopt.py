@@ -12,8 +12,6 @@ A client that is absent in a round is not in Δ.
 Departures: clients use the schedule's optimiser; `optimiser = "sgd"` gives the paper's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Arivazhagan et al., Federated Learning with Personalization Layers, 2019, algori
 SGC's only layer is its classifier: with it nothing is shared, and FedPer equals Local.
 """
 
-from __future__ import annotations
-
 from fedsub.methods.core.base import BOTH_TASKS, register
 from fedsub.methods.fedavg import FedAvg
 

@@ -22,8 +22,6 @@ its training; the authors' code computes it in the last epoch, before the step. 
 they have no classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, eq. (2)
 With one local step per round the proximal term has gradient zero, so such a run equals FedAvg exactly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -10,8 +10,6 @@ last epochs; the p_k are then rescaled over the others. The one model predicts a
 of an absent client.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -26,8 +26,6 @@ present client holds class c. A present client sends C proxies, also of classes 
 once in a run, since the server has no other source for them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +92,7 @@ class Targets:
     """() Σ_ic w_i p_ic log p_ic, zero if p are labels."""
 
     @classmethod
-    def of(cls, outputs: Tensor, weight: Tensor) -> Targets:
+    def of(cls, outputs: Tensor, weight: Tensor) -> "Targets":
         """Targets whose p is the softmax of outputs (n, C), with weights w (n,)."""
         log_p = log_probabilities(outputs)
         weighted = log_p.exp() * weight

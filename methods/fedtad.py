@@ -31,8 +31,6 @@ generates hidden layers instead of features, is left out. Links are not predicte
 classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

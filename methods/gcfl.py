@@ -22,8 +22,6 @@ every cosine. The cut then separates one client at a time, unless cosines betwee
 zero. `weights=positive`, max(cosine, 0), finds halves (results/notes/fedpub-1.md).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Local: every client trains alone; the baseline that a federation must beat."""
 
-from __future__ import annotations
-
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 

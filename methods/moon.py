@@ -19,8 +19,6 @@ a ReLU between them, whose output is h (`projection`). OpenFGL and all other met
 no hidden layer; with it h is its propagated product, C numbers a node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -21,8 +21,6 @@ with p_k but the controls evenly, so that they no longer correct towards the wei
 (`control_weights = "uniform"`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

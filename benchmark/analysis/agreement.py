@@ -27,8 +27,6 @@ seed, and its 90 % interval:
 Seconds are not compared: the paper's machine is another one, and here all clients compute at once.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

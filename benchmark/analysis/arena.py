@@ -1,7 +1,5 @@
 """Judge the arena's records: methods tuned with equal budgets, ranked as tuned and with their defaults."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ Causes of differences (causes.toml), settings that papers and their public code 
 cannot be measured (unmeasured.toml).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache

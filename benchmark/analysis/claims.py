@@ -9,8 +9,6 @@ A claim with one contrast has the contrast's keys itself. A claim with several, 
 block `contrast` for each, and its own keys apply to all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

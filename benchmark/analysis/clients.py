@@ -1,7 +1,5 @@
 """Scores of named clients, and gains over Local by the share of edges between clients."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence

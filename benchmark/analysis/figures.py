@@ -1,7 +1,5 @@
 """Printed figures with their verdicts, for the pages and `reproduction.json`."""
 
-from __future__ import annotations
-
 import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence

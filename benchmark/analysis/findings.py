@@ -1,7 +1,5 @@
 """Verdicts on the papers' claims, from the records."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Verdicts on level and gain of rows against the printed figures they answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fedsub.benchmark.analysis import agreement

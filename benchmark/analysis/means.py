@@ -8,8 +8,6 @@ best, one of several equal methods loses its bold more often than the test's lev
 do not compete, as on the leaderboards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 

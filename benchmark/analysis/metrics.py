@@ -1,7 +1,5 @@
 """Scores by name: unit, direction, and their values in a record."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import statistics

@@ -20,8 +20,6 @@ A claim of m contrasts, each with its own columns, holds if all of them hold (th
 fails if one fails (m times the smallest).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence

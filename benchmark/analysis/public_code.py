@@ -2,8 +2,6 @@
 (`results/authors/NAME.jsonl`, one line per run), and the differences ours − theirs, paired by draw.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +157,7 @@ class WithAuthors:
         return [ours - theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
-    def samples(self) -> list[WithAuthors]:
+    def samples(self) -> "list[WithAuthors]":
         """The comparison on each block with at least two draws; the whole one if none has as many."""
         by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:

@@ -1,7 +1,5 @@
 """Printed figures (published.csv), and which of them a measured cell answers."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ pairs together.
 Probability of improvement: Agarwal et al., NeurIPS 2021. Improvability: as in TabArena, Erickson et al. 2025.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +49,7 @@ class Field:
         """(methods,), the share of draws with a score."""
         return np.asarray(np.isfinite(self.scores).mean(axis=(1, 2)))
 
-    def only(self, methods: Iterable[str]) -> Field:
+    def only(self, methods: Iterable[str]) -> "Field":
         """Return the field with only these methods, in their present order."""
         wanted = {*methods}
         kept = [place for place, name in enumerate(self.methods) if name in wanted]

@@ -1,7 +1,5 @@
 """Rows of leaderboards: repetitions averaged, with the printed figures they answer."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +39,7 @@ class Score:
     by_seed: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, by_seed: Mapping[int, float], published: Figure | None = None) -> Score:
+    def of(cls, by_seed: Mapping[int, float], published: Figure | None = None) -> "Score":
         """Return the mean of these values."""
         std = statistics.stdev(by_seed.values()) if len(by_seed) > 1 else None
         return cls(statistics.fmean(by_seed.values()), std, published, by_seed)

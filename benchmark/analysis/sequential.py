@@ -8,8 +8,6 @@ confidence intervals (Jennison and Turnbull 1989): each holds at every look.
 `tests/benchmark/analysis/test_sequential.py` simulates the errors.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ by itself, without correction for the number of pairs. Settings are those of the
 some methods more than others; the arena ranks methods under equal tuning.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

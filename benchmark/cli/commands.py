@@ -1,7 +1,5 @@
 """The functions that run each command."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

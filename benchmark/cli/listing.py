@@ -1,7 +1,5 @@
 """Lists of methods, graphs, partition schemes, splits and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 

@@ -3,8 +3,6 @@
 Thread limits must be set before numerical libraries are imported, so this module imports none.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import math

@@ -2,8 +2,6 @@
 every method on every block, compare them on fresh draws, and write the page.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """Parsing of option values: lists, seeds, counts, times."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

@@ -1,7 +1,5 @@
 """`fedsub verify`: run stored records again and compare every figure."""
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from collections import Counter

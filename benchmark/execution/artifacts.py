@@ -1,7 +1,5 @@
 """Optional files of a cell after its last round: predictions, model, embeddings."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import warnings

@@ -5,8 +5,6 @@ extra of its name (`pip install -e '.[tensorboard]'`) and imports it at its firs
 them at its end. A callback that raises `Stop` ends its cell early.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Callable

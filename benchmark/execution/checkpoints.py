@@ -4,8 +4,6 @@ A cell continues only with the code, data, versions and processor with which it 
 that of an uninterrupted run to the last bit. A file holds plain data and tensors; reading it runs no code.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import sys

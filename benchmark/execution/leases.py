@@ -6,8 +6,6 @@ the work of a killed process then goes to the next process that claims it. Files
 under one lock. Their age is measured by the clock that stamps them, which may be a file server's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

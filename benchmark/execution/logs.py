@@ -1,7 +1,5 @@
 """Log files of failed cells: the worker's output and the traceback."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

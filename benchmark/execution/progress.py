@@ -1,7 +1,5 @@
 """Progress of a run, with an estimate: a bar on a terminal, otherwise one line per cell."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Queue of a run's cells, which are claimed one by one so that no other process runs them too."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Execution of a request: plan, run the cells without a result, store and collect records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

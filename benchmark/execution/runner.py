@@ -1,7 +1,5 @@
 """Run of one cell: load, prepare, partition, split, federate, train."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

@@ -1,7 +1,5 @@
 """Scheduler: claims, runs, stores and reports cells."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Running searches: both rungs, with the same cap of core-seconds for every method on a block."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Verification: a random sample of stored records is run again and compared."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -9,8 +9,6 @@ A bundle's content is not trusted: names are checked, sizes are limited, and a p
 if its content has the digest in the record.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -8,8 +8,6 @@ The id is the start of the SHA-256 of the content. A method's figures per round 
 in ten-thousandths: `pandas.read_parquet(path).test / 10_000` are scores in percent.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

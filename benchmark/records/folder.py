@@ -4,8 +4,6 @@ One record holds one run, however many tables request it. It names the table for
 runs outside that table's grid are shown there too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

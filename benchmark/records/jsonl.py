@@ -5,8 +5,6 @@ writer removes: only the lines being written at that time can be lost. `pack` mo
 beside it, `FILE.gz`, whose lines are read first.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib

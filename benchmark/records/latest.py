@@ -2,8 +2,6 @@
 who reproduced stored records without a difference (`verify --by`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Records: a cell's result or failure, with the machine and commit that it was run on."""
 
-from __future__ import annotations
-
 import json
 import math
 import typing
@@ -186,7 +184,7 @@ class Record:
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"the record of {self.key} cannot be written as JSON: {error}") from error
 
-    def reread(self) -> Record:
+    def reread(self) -> "Record":
         """Return the record as read back from its JSON. Raises UserError if it cannot be read back."""
         values = parse_line(self.to_json().encode())
         if values is None:
@@ -194,7 +192,7 @@ class Record:
         return Record.of(cell_of(values), values)
 
     @classmethod
-    def of(cls, cell: Cell, values: Mapping[str, Any], **series: Series) -> Record:
+    def of(cls, cell: Cell, values: Mapping[str, Any], **series: Series) -> "Record":
         """Make the record of a cell from stored values, as from `to_dict`; missing ones take their defaults.
 
         `series` are the fields of APART if they are stored elsewhere. Raises UserError if the values are no

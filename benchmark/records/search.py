@@ -5,8 +5,6 @@ validation, all rounds, two draws; the best mean validation there is chosen. If 
 rung, the first rung chooses. No final run uses these draws.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -62,13 +60,13 @@ class Search:
     trials: tuple[Cell, ...]
 
     @classmethod
-    def of(cls, base: Cell, count: int, fixed: Collection[str] = ()) -> Search:
+    def of(cls, base: Cell, count: int, fixed: Collection[str] = ()) -> "Search":
         """Return the search from `base` that does not tune the settings named in `fixed`. Raises UserError
         for a method with too many tunable options."""
         return cls(tuple(trial_cells(replace(base, protocol=TRIALS), count, fixed)))
 
     @classmethod
-    def asked(cls, request: Request, cell: Cell) -> Search:
+    def asked(cls, request: Request, cell: Cell) -> "Search":
         """Return the search from a cell of a request; see `fixed_in`."""
         return cls.of(cell, request.trials, fixed_in(request, cell))
 

@@ -12,8 +12,6 @@ it: the names of the figures (`names`), the settings (`cell`), the method's opti
 (`draw`). Values at their defaults are left out. Curves are in other files (`records.curves`).
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import tempfile

@@ -1,7 +1,5 @@
 """Write `arena.md` and `arena.json`: every method with the same tuning budget."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

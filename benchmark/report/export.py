@@ -1,7 +1,5 @@
 """Export of a table from records: LaTeX, Markdown, CSV or Parquet."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The Markdown page of a protocol: methods by blocks, measured and printed figures; and the notes that the
 terminal shows too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

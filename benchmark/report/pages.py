@@ -1,7 +1,5 @@
 """Write all pages that are made from a results folder's records: Markdown pages and the site."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path

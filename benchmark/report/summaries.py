@@ -1,7 +1,5 @@
 """Pages over all records: `README.md`, `reproduction.md`, `claims.md` and `authors.md`, with their data."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Leaderboards in a terminal, with as many columns as fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Names, lists and tables as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages, made from templates and written atomically."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache

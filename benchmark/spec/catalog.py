@@ -5,8 +5,6 @@ Asking for them imports all of them, with torch and DGL, which takes longer than
 user are asked every time.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect

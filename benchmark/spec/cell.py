@@ -1,7 +1,5 @@
 """The class `Cell`, one run with all its settings, and its content key."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import types
@@ -92,7 +90,7 @@ class Cell:
         return {name: item.of(self) for name, item in FIELDS.items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Cell:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Cell":
         """Invert `to_dict`; missing settings take their defaults, unknown keys are ignored.
 
         Raises UserError for a value of the wrong type, an invalid setting, and a missing required one.
@@ -130,7 +128,7 @@ class Cell:
         text = json.dumps(own, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:GROUP_LENGTH]
 
-    def with_seed(self, seed: int) -> Cell:
+    def with_seed(self, seed: int) -> "Cell":
         """Return the repetition of the cell with this seed."""
         found = copy(self)
         vars(found).update(seed=seed, group=self.group)

@@ -4,8 +4,6 @@ A cell holds the names, one digest in `files`, and the paths in `paths`. The dig
 the paths are not. Code is hashed as a syntax tree without comments and docstrings, which change no result.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

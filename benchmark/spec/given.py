@@ -1,7 +1,5 @@
 """Requests from Python: objects that a program passes, registered under names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

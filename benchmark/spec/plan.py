@@ -1,7 +1,5 @@
 """Planning: which cells a request runs, and which parts of it are skipped and why."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

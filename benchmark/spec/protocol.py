@@ -7,8 +7,6 @@ A file that `extends` another states only what differs: its axes, settings and s
 overrides follow the other's.
 """
 
-from __future__ import annotations
-
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The class `Request`, made by the command line and by `fedsub.run`."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from numbers import Integral, Real

@@ -1,7 +1,5 @@
 """Reading and type-checking of JSON and TOML."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Parsing of a cell's settings by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedsub.benchmark.spec import catalog

@@ -5,8 +5,6 @@ one of its code, which comments and docstrings do not change. Run `make sources`
 method's `version`, or after `python -m benchmark verify 20 --method …` found no difference.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

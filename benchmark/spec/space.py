@@ -4,8 +4,6 @@ The shared dimensions are the tunable settings of `Schedule` and `Architecture`.
 options of the method follow. All methods have the same points in the shared dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Our clients as a file of plain arrays, for other libraries' environments."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 ROLES = ("train", "validation", "test")
 
 
-def write_clients(federation: Federation, path: Path) -> dict[str, int]:
+def write_clients(federation: "Federation", path: Path) -> dict[str, int]:
     """Write graph, features, labels, clients and split as plain arrays to an .npz file; return the counts."""
     # Imported here: the environment that reads the file lacks the packages of `datasets.graph`.
     from fedsub.datasets.graph import as_scipy

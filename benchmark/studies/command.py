@@ -1,7 +1,5 @@
 """`study peers` and `study authors`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

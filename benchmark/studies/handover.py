@@ -1,7 +1,5 @@
 """The worker's end of the pipe, in a separate environment: it receives commands and sends answers."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

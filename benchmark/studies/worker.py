@@ -1,7 +1,5 @@
 """A worker process controlled through a pipe; the worker's end is `studies.handover`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile
@@ -86,7 +84,7 @@ class Worker:
         last = (self.errors.read().strip() or "no message").splitlines()[-1]
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}: {last}"
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *error: object) -> None:

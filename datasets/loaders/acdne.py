@@ -5,8 +5,6 @@ file per library with `network` (n, n), `attrb` (n, 6775) and `group` (n, 5). A 
 none, has no label.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Wang et al., AM-GCN: Adaptive Multi-channel Graph Convolutional Networks, KDD 20
 members: `NAME.edge` (a pair of nodes per line), `NAME.feature` (a dense row per node), `NAME.label`.
 """
 
-from __future__ import annotations
-
 import warnings
 import zipfile
 from collections.abc import Mapping

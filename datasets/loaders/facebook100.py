@@ -6,8 +6,6 @@ unknown. The label is the year. Features are status, major, minor and high schoo
 out. Years with fewer than 100 people give no label. `dorm` is 0 if it is unknown or has fewer than 20 people.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

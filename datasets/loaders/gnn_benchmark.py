@@ -5,8 +5,6 @@ Adjacency and features are CSR matrices in four arrays each; `labels` holds an i
 also hold names as object arrays, which are not read because they would need unpickling.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

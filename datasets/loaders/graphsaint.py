@@ -4,8 +4,6 @@ Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 20
 (scipy CSR), `feats.npy` (n, d), `class_map.json` (node → class); the split in role.json is not used.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

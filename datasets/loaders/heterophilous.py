@@ -5,8 +5,6 @@ Platonov et al., A critical look at the evaluation of GNNs under heterophily, IC
 `train_masks`, `val_masks`, `test_masks` (10, n).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

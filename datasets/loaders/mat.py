@@ -1,7 +1,5 @@
 """Safe reading of downloaded MATLAB .mat files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Rozemberczki, Allen and Sarkar, Multi-scale Attributed Node Embedding, Journal o
 label is mature content. A node that is twice in `target.csv` counts once. No edge joins two languages.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Safe reading of downloaded `.npz` files, without unpickling; all damage raises MalformedFileError."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -3,8 +3,6 @@
 Hu et al., Open Graph Benchmark, NeurIPS 2020. OGB's own dataset classes unpickle a processed file instead.
 """
 
-from __future__ import annotations
-
 import gzip
 import zipfile
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A pickle is a program. Names outside `_ALLOWED`, a list of harmless ones, raise.
 arrays and matrices, so that the content is checked before numpy's and scipy's own classes see it.
 """
 
-from __future__ import annotations
-
 import collections
 import io
 import pickle

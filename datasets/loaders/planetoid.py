@@ -5,8 +5,6 @@ Yang et al., Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 201
 `test.index` (text: node ids of the test rows). All except the last are Python 2 pickles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

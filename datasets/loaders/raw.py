@@ -1,7 +1,5 @@
 """Plain arrays of a graph as upstream stores them, before cleaning."""
 
-from __future__ import annotations
-
 import lzma
 import struct
 import tokenize

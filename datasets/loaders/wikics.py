@@ -3,8 +3,6 @@
 Mernyei and Cangea, Wiki-CS: A Wikipedia-Based Benchmark for Graph Neural Networks, 2020.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from itertools import chain

@@ -7,8 +7,6 @@ to the graph. Other schemes are found through the entry point group `fedsub.part
 .py file in place of a name. A scheme that changes its clients for a seed raises its `VERSION` (1 if unset).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedsub.datasets.errors import UserError

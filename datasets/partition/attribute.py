@@ -1,7 +1,5 @@
 """`attribute`: natural clients, one for each value of a node attribute such as country, hospital or year."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

@@ -1,7 +1,5 @@
 """Deterministic balancing of client sizes, so that no client is empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

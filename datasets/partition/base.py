@@ -1,7 +1,5 @@
 """The class `Partition`: the nodes of every client, checked."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

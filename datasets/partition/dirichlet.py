@@ -4,8 +4,6 @@ Hsu et al., Measuring the Effects of Non-Identical Data Distribution, 2019; over
 (`subgraph_fl_label_skew`) and FedGCN's. A client is the subgraph induced by its nodes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

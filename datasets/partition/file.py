@@ -1,7 +1,5 @@
 """`file`: a partition read from a user's file; also FedSpray's published clients."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

@@ -6,8 +6,6 @@ K-means may put nearly every bag of words into one cluster, though far tighter c
 repeated.
 """
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -6,8 +6,6 @@ FedSage's merge (Zhang et al. 2021); `merge=in-turn` as in FederatedScope-GNN's 
 which finds the communities by python-louvain. Here scikit-network finds them, and they are not the same ones.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ Preparation of FedSpray: K = 7 on PubMed, 12 on WikiCS and Coauthor Physics, 20 
 reads FedSpray's published clients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

@@ -5,8 +5,6 @@ seed (OpenFGL: in node order). A community that fits no client goes to the small
 arbitrary one).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

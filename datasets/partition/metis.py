@@ -4,8 +4,6 @@ Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Ir
 J. Sci. Comput. 1998. Used by FED-PUB (Tables 2, 8, 12) and FedCog.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ FED-PUB, Section 5.2 (Fig. 12): 20 parts, of which five, three, two, two and two
 remaining parts that makes eleven clients, while the paper says ten.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

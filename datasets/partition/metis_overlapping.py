@@ -3,8 +3,6 @@
 FED-PUB's overlapping node scenario (Appendix B.1; Tables 1, 3, 5 and 10).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

@@ -3,8 +3,6 @@
 FED-PUB's synthetic graphs (Figures 1 and 3) are drawn subgraph by subgraph, one subgraph per client.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

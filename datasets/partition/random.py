@@ -1,7 +1,5 @@
 """`random`: each node to a client uniformly at random (FedStruct Tables 1, 5, 7; FED-PUB Table 7)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.graph import Dataset

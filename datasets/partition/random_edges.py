@@ -1,7 +1,5 @@
 """A random edge for every client without one (`add_random_edge` in OpenFGL's code)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.graph import Dataset

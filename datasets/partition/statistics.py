@@ -1,7 +1,5 @@
 """Statistics of a partition: client sizes, kept and cut edges, label heterogeneity."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ first parameter `dataset`. Other splits are found through the entry point group 
 path of a .py file. A split that changes its roles for a seed raises its `VERSION` (1 if unset).
 """
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

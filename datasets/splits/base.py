@@ -1,7 +1,5 @@
 """The class `Split`: the role of each client's copy of a node, checked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """`file`: a split read from a user's npz file with an array for each role."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

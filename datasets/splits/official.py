@@ -3,8 +3,6 @@
 Copies of a node share its role.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.catalogue import REGISTRY

@@ -3,8 +3,6 @@ With a fixed number of validation nodes, the rest are test nodes (FederatedScope
 partitioning, so that copies of a node share its role.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.errors import UserError

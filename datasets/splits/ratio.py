@@ -3,8 +3,6 @@
 Used by FED-PUB and FedStruct.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.limits import Share

@@ -4,8 +4,6 @@ FedSpray rounds the shares and keeps at least one training node. Options for oth
 `stratified=true,rounding=floor`; FedGTA and AdaFGL `rounding=floor`. Copies of a node may differ in role.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.datasets.limits import Share

@@ -33,8 +33,6 @@ row (`messages.py`). A training step computes z₃ only for the training nodes, 
 all pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -9,8 +9,6 @@ With torch's operations R and its derived matrices are (K, m, m) each. The compi
 of R, use it and discard it; the backward pass computes it again.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +129,7 @@ class Messages:
 
     # -------------------------------------------------------- by compiled passes
 
-    def arrays(self, unit: Tensor) -> Likeness:
+    def arrays(self, unit: Tensor) -> "Likeness":
         """The arrays from which every pass computes R."""
         ends = self.segments.ends.numpy()
         unit = unit.detach().contiguous()

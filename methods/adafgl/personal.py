@@ -1,7 +1,5 @@
 """AdaFGL's personal networks of the second step, for K clients at once."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -53,7 +51,7 @@ def personal_start(
 class Personal:
     """The second step's networks on n nodes; the caller holds the parameters."""
 
-    def __init__(self, method: AdaFGL, prior: Tensor) -> None:
+    def __init__(self, method: "AdaFGL", prior: Tensor) -> None:
         """`prior` is P, (n, C)."""
         options, share, rows = method.options, method.homophily, method.task.train
         self.prior, self.features, self.hops = prior, method.inputs.features, options.hops

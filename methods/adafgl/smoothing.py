@@ -7,8 +7,6 @@ order where each node is followed by the remaining node of the nearest predictio
 previous row plus the terms of the entries in which the two differ: on the graphs tried 0.6 to 2 % of all.
 """
 
-from __future__ import annotations
-
 import dgl
 import numpy as np
 import torch

@@ -6,8 +6,6 @@
 `fedsub check ./my_method.py` does the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of rounds: gradients between clients, absent clients, counted bytes, and clients that run apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

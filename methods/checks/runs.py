@@ -1,7 +1,5 @@
 """Checks of whole runs: options, networks, repetition, checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 import typing

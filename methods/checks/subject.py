@@ -1,7 +1,5 @@
 """A method under test: how it is made, and how two of its runs are compared."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class Subject:
     options: Options
 
     @classmethod
-    def of(cls, method: type[FederatedMethod] | str | Path, options: Mapping[str, Any]) -> Subject:
+    def of(cls, method: type[FederatedMethod] | str | Path, options: Mapping[str, Any]) -> "Subject":
         """Raises UserError for an unknown method, a class without `@register`, and unknown options."""
         if isinstance(method, (str, Path)):
             name, given = parse_name(str(method))

@@ -4,8 +4,6 @@ Matrices whose rows are picked are given as `matrix.ravel()`, with unsigned offs
 test for each row whether the rows overlap, and for each index whether it counts from the end.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numba

@@ -1,7 +1,5 @@
 """The base class of methods: description, set-up, objective and messages; the hooks default to FedAvg's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields

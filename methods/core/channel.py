@@ -6,8 +6,6 @@ sent. If it has the shape of X, X is sent as a list of values with their indices
 shorter. If it has fewer axes, whole rows of X are sent or left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +34,7 @@ class Channel:
 
     state = ("bytes_up", "bytes_down", "bytes_once", "encoded", "uplink")
 
-    def __init__(self, clients: int, uplink: Uplink | None = None) -> None:
+    def __init__(self, clients: int, uplink: "Uplink | None" = None) -> None:
         """`uplink` changes models on their way to the server; None: models arrive unchanged."""
         self.bytes_up = self.bytes_down = self.bytes_once = 0
         self.clients = clients

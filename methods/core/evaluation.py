@@ -1,7 +1,5 @@
 """Evaluation: which model is scored on which nodes, by the schedule's `evaluate`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

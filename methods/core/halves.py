@@ -4,8 +4,6 @@ Together they do what `methods.core.training` does with all clients in one progr
 messages: name → (1, …) for one client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

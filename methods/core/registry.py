@@ -1,7 +1,5 @@
 """Every method by name: the files of `fedsub.methods`, entry points of that name, and paths to files."""
 
-from __future__ import annotations
-
 import importlib
 import types
 import warnings

@@ -1,7 +1,5 @@
 """Progress of a run after a round; free of torch, so that a process that only waits for it starts at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

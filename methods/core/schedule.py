@@ -3,8 +3,6 @@
 Like `Architecture`, a `Schedule` checks itself when it is made and need not be checked again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -129,7 +127,7 @@ class Schedule:
         """Whether some client may be absent or do fewer local epochs in some round."""
         return self.participation < 1 or self.stragglers > 0 or bool(self.leavers)
 
-    def attended_by_all(self) -> Schedule:
+    def attended_by_all(self) -> "Schedule":
         """The same schedule, but every client does every epoch of every round."""
         return replace(self, participation=1.0, stragglers=0.0, leavers="")
 

@@ -1,7 +1,5 @@
 """Selection of the round that a protocol reports, and its scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,13 +28,13 @@ class Curve:
     """(K,) number of all nodes of each client."""
 
     @classmethod
-    def of(cls, scores: Iterable[Score], nodes: np.ndarray) -> Curve:
+    def of(cls, scores: Iterable[Score], nodes: np.ndarray) -> "Curve":
         """Stack the scores of the evaluations, at least one."""
         scores = list(scores)
         # The last: a client run apart that did not answer at first has no weight before.
         return cls(np.stack([each.value.numpy() for each in scores]), scores[-1].weight.numpy(), nodes)
 
-    def at(self, chosen: np.ndarray) -> Curve:
+    def at(self, chosen: np.ndarray) -> "Curve":
         """Curve of one evaluation that holds each client's score at its evaluation `chosen`, (K,)."""
         return Curve(self.value[chosen, np.arange(len(chosen))][np.newaxis], self.weight, self.nodes)
 
@@ -72,7 +70,7 @@ class History:
     @classmethod
     def of(
         cls, rounds: list[int], evaluations: Sequence[Evaluation], losses: list[float], nodes: np.ndarray
-    ) -> History:
+    ) -> "History":
         """Stack the evaluations of `rounds`; `nodes`, (K,), counts each client's nodes."""
         return cls(
             rounds=np.array(rounds),

@@ -1,7 +1,5 @@
 """The setting of a method: clients, task, network and schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

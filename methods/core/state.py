@@ -4,8 +4,6 @@ A class names its state: a method in `client_state` and `server_state`, any othe
 of base classes are added. Everything else follows from the set-up, which a resumed run repeats.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -35,11 +33,11 @@ class CheckpointError(UserError):
 class Checkpoint(Protocol):
     """Storage of a run's state."""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: "State") -> None:
         """Restore the saved state, if there is one, into a run that was just set up. Raises CheckpointError
         if that fails; the run must then be set up again."""
 
-    def after_round(self, state: State) -> None:
+    def after_round(self, state: "State") -> None:
         """Save the state if it is time to; called after every round except the last."""
 
 

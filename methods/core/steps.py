@@ -4,8 +4,6 @@ In a round a client receives, trains and sends (McMahan et al. 2017, algorithm 1
 its exchange, so the clients of the next round receive in the exchange of this one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,7 @@ class Attendance:
     """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
 
     @classmethod
-    def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
+    def draw(cls, schedule: Schedule, clients: int, seed: int) -> "Attendance":
         """Draw each round's clients: the schedule's share of all, at least one, among those that have not
         left. The share of stragglers among them get 1 to `local_epochs` − 1 epochs, drawn uniformly.
 

@@ -1,7 +1,5 @@
 """The round loop: local epochs, evaluation, messages; then the protocol's selection rule."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

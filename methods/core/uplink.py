@@ -23,8 +23,6 @@ assumes that nobody can tell who took part. It does not cover the selection of t
 validation scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -131,7 +129,7 @@ class Uplink:
     draws: Draws
 
     @classmethod
-    def of(cls, schedule: Schedule, seed: int) -> Uplink | None:
+    def of(cls, schedule: Schedule, seed: int) -> "Uplink | None":
         """Return the schedule's uplink; None if models are sent as they are."""
         if not (schedule.privacy_clip or schedule.compresses):
             return None

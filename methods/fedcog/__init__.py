@@ -27,8 +27,6 @@ Departures:
 LNNC (joins nearest neighbours) and others: `FedCogOptions`, `CoupledConvolution`, `coupling.exposed`.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import replace

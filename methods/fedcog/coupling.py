@@ -11,8 +11,6 @@ A stand-in starts at zero, so edges from it to local nodes carry zeros in the in
 out, and only edges towards it are kept. Degrees count both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

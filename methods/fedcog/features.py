@@ -5,8 +5,6 @@ matrices. Denser features are propagated in blocks of columns, so that stand-ins
 never in memory at full width.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial

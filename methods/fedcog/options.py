@@ -1,7 +1,5 @@
 """Options of FedCog."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal

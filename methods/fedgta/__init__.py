@@ -24,8 +24,6 @@ nodes' predictions, clamped to [0, 1] (`propagation = "openfgl"`, with J = 10). 
 which cancels. Links are not predicted, since confidences and moments need classes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ Only X is stored, neither x nor any other X_l: since x W = Σ_l a_l ⊙ Â^l (X 
 X r_0 + Â (X r_1 + Â (…)), one product with X gives everything that is propagated.
 """
 
-from __future__ import annotations
-
 import math
 
 import dgl

@@ -33,8 +33,6 @@ where m_f is learned and never sent, and m⁰_f = Σ_k μ_kf / (K + ¼) comes do
 from N(0, 1). The code adds the last term with the opposite sign. The network is always FedIIH's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ The second term only involves edges. The sum of the first has the gradient 2 Σ_
 gradient are computed from one block of rows of p at a time.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

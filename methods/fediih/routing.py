@@ -11,8 +11,6 @@ stores only π of an edge. The backward pass adds a node's terms to its neighbou
 iterations, so that each of these gradients is read and written once.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

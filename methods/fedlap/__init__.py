@@ -26,8 +26,6 @@ Departures in U and Λ are in `methods.fedlap.spectrum`. Paper and code only hav
 are not predicted, since the Laplacian that every client sees contains the edges that would be scored.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -10,8 +10,6 @@ Enough steps find the exact eigenvectors; bytes are counted for `steps`, from a 
 can draw. There are at most as many vectors as nodes, and at least as many steps as vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

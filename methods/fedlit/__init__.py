@@ -25,8 +25,6 @@ A client that is absent in a round keeps its types and centroids and is in no me
 newest means, matched with its last centroids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

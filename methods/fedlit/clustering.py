@@ -4,8 +4,6 @@ An edge {u, v}, u < v, is embedded as [x_u ‖ x_v]. The embedding is never stor
 sums over the two ends.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as functional
 from torch import Tensor

@@ -1,7 +1,5 @@
 """FedLIT's layers, channel by channel: over all nodes, or only those on which the outputs read depend."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

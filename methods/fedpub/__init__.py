@@ -23,8 +23,6 @@ common start, and with similarity=none the last average; the code gives it the p
 models. Mask figures are over all clients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -5,8 +5,6 @@ output of the last hidden layer before its activation. All K networks run at onc
 proxy's features instead of holding a copy each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

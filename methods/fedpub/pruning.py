@@ -6,8 +6,6 @@ steps at 0.01 the masks of absent features are near zero (Cora, ten overlapping 
 of entries are below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 75).
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 
@@ -62,7 +60,7 @@ class Pruning:
             if mask.aminmax().min <= 0 and torch.count_nonzero(mask) < mask.numel()
         }
 
-    def __call__(self, parameters: Weights) -> Pruning:
+    def __call__(self, parameters: Weights) -> "Pruning":
         """Read `parameters`, whose masks are named `mask.<weight>`; return this object."""
         now = list(parameters.values())
         versions = [value._version for value in now]

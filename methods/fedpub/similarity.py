@@ -1,7 +1,5 @@
 """FED-PUB's averaging weights from similarities between clients, and their correlation with the labels'."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -32,8 +32,6 @@ GraphSAGE. FedStruct averages gradients instead of models (`average`). If a prot
 row sums, generated rows can be divided too (`generated`); FED-PUB does not say whether it does.
 """
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -7,8 +7,6 @@ code. For K clients at once, each with its own generator:
     x̂¹…x̂ⁿ̂ = tanh of slots 1…n̂ of MLP(z + noise),   MLP: latent – 256 – 2048 – p·d
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal

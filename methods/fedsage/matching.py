@@ -4,8 +4,6 @@ FedSage+ (Zhang et al., NeurIPS 2021, section 4) has two searches: at the own cl
 neighbours of the node that a neighbour was generated for, and among all nodes of every other client.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,8 +1,6 @@
 """The impaired graph, with hidden nodes, that a neighbour generator learns from (Zhang et al., NeurIPS 2021,
 section 4.1), and a backbone's inputs on graphs mended with generated neighbours."""
 
-from __future__ import annotations
-
 import dgl
 import numpy as np
 import torch

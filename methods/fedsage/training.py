@@ -5,8 +5,6 @@ in chunks that fit in memory. All start from the same parameters. Noise and drop
 stream in each chunk; apart from these draws the result does not depend on the chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -48,7 +46,7 @@ class GeneratorTraining:
     All node ids are the chunk's own, 0…n−1; `first` is its first row in the federation.
     """
 
-    def __init__(self, method: FedSagePlus, chosen: range) -> None:
+    def __init__(self, method: "FedSagePlus", chosen: range) -> None:
         """The classifier on the mended impaired graph has the widths and dropout of the method's setting."""
         self.method, self.chosen = method, chosen
         self.task, self.options, self.device = method.task, method.options, method.device

@@ -13,8 +13,6 @@ Departures: the paper classifies whole graphs with GIN layers after a linear map
 backbone convolves (FedSpray's Table 2 has all three), its first layer reads the features, without pooling.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -21,8 +21,6 @@ A client that is absent in a round adds no gradient, as in FedSGD. Its nodes sta
 the first round. Their structure features stay available for propagation.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

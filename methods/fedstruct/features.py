@@ -1,7 +1,5 @@
 """FedStruct's structure features S of every node of the global graph, and Ā = Σ_l β_l Â^l as a product."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options of FedStruct."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal

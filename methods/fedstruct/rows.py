@@ -5,8 +5,6 @@ sends client i the product B_ijk of its edges to i with its own columns j of the
 B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its degrees (eq. 45).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 import torch

@@ -1,7 +1,5 @@
 """Bias, ReLU and dropout of all clients, in one pass forward and one backward."""
 
-from __future__ import annotations
-
 from copy import copy
 from typing import Any
 
@@ -35,13 +33,13 @@ class Dropout:
         self.source = np.random.SFC64(seed)
         self.device = device
 
-    def scoring(self) -> Dropout:
+    def scoring(self) -> "Dropout":
         """Copy with the same random source, for outputs that are scored."""
         other = copy(self)
         other.training = False
         return other
 
-    def among(self, rows: Tensor, count: int) -> Dropout:
+    def among(self, rows: Tensor, count: int) -> "Dropout":
         """Copy with the same random source that returns the masks' part for `rows`, (r,), of `count`."""
         other = copy(self)
         other.among_rows = rows, count

@@ -1,7 +1,5 @@
 """The network that a protocol fixes for every method; its defaults, choices and limits are set only here."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -68,12 +66,12 @@ class Architecture:
         for width in self.hidden:
             check_limit("every width in hidden", width, Count)
 
-    def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
+    def perceptron(self, hidden: str, kind: str = "mlp") -> "Architecture":
         """The architecture of a method's own network: the same dropout, hidden widths as options write them
         (`128+64`), and a layer-normalised input."""
         return replace(self, backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True)
 
-    def outputs_of(self, logits: Tensor) -> Tensor:
+    def outputs_of(self, logits: "Tensor") -> "Tensor":
         """Outputs for training and scoring, (n, C): the logits, or their softmax."""
         return logits.softmax(dim=1) if self.outputs == "probabilities" else logits
 

@@ -1,7 +1,5 @@
 """Every backbone by name: the files of `methods.stacked.networks`, plug-ins, and paths to files."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import dgl

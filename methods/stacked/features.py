@@ -1,7 +1,5 @@
 """Products of the clients' constant input features with a stacked weight."""
 
-from __future__ import annotations
-
 from copy import copy
 from functools import cached_property, partial
 
@@ -116,7 +114,7 @@ class Features:
             self.known[weight] = product, product._version, weight._version
         return product
 
-    def dropped(self, dropout: Dropout) -> Features:
+    def dropped(self, dropout: Dropout) -> "Features":
         """X with entries dropped at random, for one step; masks are drawn for these rows only."""
         drop, other = copy(dropout), copy(self)
         drop.among_rows = None
@@ -167,7 +165,7 @@ class CopiedFeatures(Features):
     def renew_gradients(self) -> None:
         self.distinct.renew_gradients()
 
-    def among(self, rows: Tensor) -> CopiedFeatures:
+    def among(self, rows: Tensor) -> "CopiedFeatures":
         """Features of some of the rows, (r,)."""
         return CopiedFeatures(self.distinct, self.copied[rows])
 

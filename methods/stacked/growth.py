@@ -1,7 +1,5 @@
 """Extension of the clients' graphs by additional nodes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import dgl

@@ -5,8 +5,6 @@ between input and output. Where few nodes are labelled and clients' graphs are s
 the nodes. Each layer needs fewer of its rows than the layer before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,11 +46,11 @@ class Inputs:
     position: Tensor | None = None
     """Rows of the nodes whose outputs are read, if other nodes only pass messages; None: all. With `levels`,
     indices among the rows of the last level."""
-    receptive_field: ReceptiveField | None = None
+    receptive_field: "ReceptiveField | None" = None
     """The part on which the outputs that training reads depend, if it is much smaller."""
-    scored: ReceptiveField | None = None
+    scored: "ReceptiveField | None" = None
     """The part on which the outputs at `position` depend, if it is much smaller."""
-    levels: tuple[Level, ...] = ()
+    levels: "tuple[Level, ...]" = ()
     """The rows that each layer computes; empty: all rows."""
 
     def renew_gradients(self) -> None:

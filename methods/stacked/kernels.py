@@ -5,8 +5,6 @@ times the products). Each has a torch counterpart beside its caller, which runs 
 give the same result.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

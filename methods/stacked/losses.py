@@ -1,7 +1,5 @@
 """Cross-entropy, and the squared distance to received parameters, with gradients in the same pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Keep freed memory in the process, because every round allocates the same tensors again."""
 
-from __future__ import annotations
-
 import ctypes
 
 _M_TRIM_THRESHOLD = -1

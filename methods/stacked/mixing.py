@@ -1,7 +1,5 @@
 """Similarities between clients, and the server's step new_i = Σ_j M_ij w_j."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

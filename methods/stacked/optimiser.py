@@ -4,8 +4,6 @@ torch's own load its compiler at their first use, which nothing here needs: a qu
 a small run. These do not.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

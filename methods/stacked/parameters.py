@@ -1,7 +1,5 @@
 """Stacked parameters of K clients: initial values, names and checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

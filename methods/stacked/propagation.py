@@ -4,8 +4,6 @@
 (MKL or numba on the CPU, cuSPARSE on CUDA), which computes the same sums in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

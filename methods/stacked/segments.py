@@ -1,7 +1,5 @@
 """K segments of consecutive rows, one for each client, and products that treat each segment by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -62,7 +60,7 @@ class Segments:
         """Mean over the rows of each client, (n, width) → (K, width); zero for a client without rows."""
         return self.sum(h) / self.sizes.clamp(min=1).to(h.device).unsqueeze(1)
 
-    def among(self, rows: Tensor) -> Segments:
+    def among(self, rows: Tensor) -> "Segments":
         """The segments of some of the rows, (r,) ascending."""
         client = self.client.cpu()[rows.cpu()]
         return Segments(torch.bincount(client, minlength=self.clients), self.client.device)

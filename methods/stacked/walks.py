@@ -1,7 +1,5 @@
 """Random-walk features of every client's nodes."""
 
-from __future__ import annotations
-
 import dgl
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Node structure features: vectors that depend only on a node's position in the graph, or are learned."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 import torch

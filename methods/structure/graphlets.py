@@ -7,8 +7,6 @@ triangular system. It takes seconds where hubs have thousands of neighbours, unl
 ORCA (Hočevar & Demšar 2014), against which tests check it.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -9,8 +9,6 @@ nodes is fixed, and the rest is counted inside the graph that its neighbours ind
 below 2^53, exact in double precision.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ one table of vectors, as many random walks as true ones for negatives, Adam on t
 rate 0.01. numba runs it on one thread from one seed, so that a run is repeatable.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tasks of the clients: each defines a training loss and scores per client."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -44,7 +42,7 @@ class Evaluation:
     """Name of each other metric of the task → its score of the test items."""
 
     @classmethod
-    def of(cls, kept: Any) -> Evaluation:
+    def of(cls, kept: Any) -> "Evaluation":
         """Return the evaluation that a checkpoint holds as plain data."""
         scores = {name: Score(**kept[name]) for name in ("validation", "test")}
         further = {name: Score(**each) for name, each in kept["further"].items()}
@@ -110,7 +108,7 @@ class Task(ABC):
     def evaluate(self, output: Tensor) -> Evaluation:
         """Scores of `output` (n, width) on validation and test items."""
 
-    def restarted(self) -> Task:
+    def restarted(self) -> "Task":
         """Return the task with its random generators reset."""
         return self
 
@@ -272,7 +270,7 @@ class LinkPrediction(Task):
             rows=torch.arange(len(pairs.joined), device=self.device),
         )
 
-    def restarted(self) -> LinkPrediction:
+    def restarted(self) -> "LinkPrediction":
         """Return the task with the same pairs and the sampler of fresh negatives reset."""
         again = copy(self)
         if self.sampler is not None:

@@ -1,7 +1,5 @@
 """Names with options: parsed once, checked against what takes them, its limits and its ranges."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -109,7 +107,7 @@ def test_a_repeated_option_is_refused(text: str) -> None:
 
 
 def test_limits_and_types_of_options_are_those_that_the_function_states() -> None:
-    def scheme(dataset: Missing, *, alpha: Positive = 1.0, index: Size = 0) -> None:  # type: ignore[name-defined]  # noqa: F821
+    def scheme(dataset: "Missing", *, alpha: Positive = 1.0, index: Size = 0) -> None:  # type: ignore[name-defined]  # noqa: F821
         """Parameters before the options may have any type."""
 
     assert checked_options("mine", scheme, {"alpha": "2", "index": 0}, given=1) == {"alpha": 2.0, "index": 0}

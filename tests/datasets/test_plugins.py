@@ -17,7 +17,6 @@ from fedsub.datasets.synthetic import CommunityOptions, community
 from fedsub.methods.core import registry as methods
 
 SETTINGS = """
-from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Engines that run cells: worker processes, Ray, Slurm, or the process of the command itself."""
 
-from __future__ import annotations
-
 from fedsub.benchmark.execution.engines.base import Engine, InProcess, Memory, RunCell, unknown_memory
 from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.execution.engines.ray import RayEngine

@@ -1,7 +1,5 @@
 """The interface of engines: a map over cells that continues when a cell fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol

@@ -4,8 +4,6 @@ The library pebble does not do here: a worker that ends with exit code 0 leaves 
 every cell pickles its work anew, with the user's graph (pebble 5.2.3).
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """Engine that runs cells as Ray tasks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass

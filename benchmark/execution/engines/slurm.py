@@ -1,7 +1,5 @@
 """Engine that runs cells as Slurm jobs, through submitit: one array job per batch."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

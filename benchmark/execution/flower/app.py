@@ -1,7 +1,5 @@
 """What an app holds, and code that the client app and the server app share."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

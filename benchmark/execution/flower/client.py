@@ -5,8 +5,6 @@ data: the one after its last message that the server received, and the one after
 that was killed continues from the former, as if it had been absent.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

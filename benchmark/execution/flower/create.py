@@ -1,7 +1,5 @@
 """Writing of a Flower app that runs one cell, and of the data of each of its clients."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

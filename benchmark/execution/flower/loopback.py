@@ -4,8 +4,6 @@ These are started on this machine, or belong to a running federation. In that ca
 name of its SuperLink in `$FLWR_HOME/config.toml`, and this machine is the SuperLink's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The server's process, which knows the clients' sizes and messages and writes the outcome of the run."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

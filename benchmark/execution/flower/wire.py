@@ -5,8 +5,6 @@ are sent as one list of values and their positions, or whole if that is shorter.
 the positions out, since the client knows which entries it sent. Masks of rows are part of the form.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import Any

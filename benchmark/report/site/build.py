@@ -1,7 +1,5 @@
 """Write the folder `results/site`: `index.html`, its style and script, and the views' data files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

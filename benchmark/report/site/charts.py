@@ -1,7 +1,5 @@
 """SVG drawings of intervals, Pareto fronts, curves and mean ranks, in the colours of the page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

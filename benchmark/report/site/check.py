@@ -1,7 +1,5 @@
 """Pages `check`: paper → table → printed figure, each with its verdict in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any

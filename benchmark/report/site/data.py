@@ -1,7 +1,5 @@
 """The data behind all views of the site, and their shared addresses and titles."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

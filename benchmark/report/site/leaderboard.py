@@ -1,7 +1,5 @@
 """Pages of blocks and tables: leaderboards, costs, tuned scores, and maps of the difference from Local."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of methods (function, cost, gains) and of graphs (statistics of their clients, leading methods)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages of papers: one card per paper, its claims by verdict, and the authors' own code on our clients."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The command `study authors`: run public code on the clients of our cells that have no record of it."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import tempfile

@@ -6,8 +6,6 @@ client has its own worker object, as in the code with as many workers as clients
 its object; in the code it is written to a file and read back in every round.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

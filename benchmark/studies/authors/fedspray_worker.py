@@ -3,8 +3,6 @@
 Its `main.run` is called unchanged, with the cell's settings; our graph and clients replace its files.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Its graph is built from ours and divided into our clients. Its configuration is 
 cell's settings. Servers, clients and training are called as in its `main` and `simulations`.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from pathlib import Path

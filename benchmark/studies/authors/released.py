@@ -6,8 +6,6 @@ in dataset/Cora/Client10/Louvain. Edges between clients are missing.
     python -m fedsub.benchmark.studies.authors.released CLONE FOLDER
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ ROLES = {"split_train": "train_idx", "split_validation": "val_idx", "split_test"
 class _Read:
     """Replacement of PyG's classes, so that PyG need not be installed."""
 
-    _store: _Read
+    _store: "_Read"
     _mapping: dict[str, torch.Tensor]
 
 

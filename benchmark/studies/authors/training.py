@@ -1,7 +1,5 @@
 """One run of the authors' code in its environment: reads our clients, returns scores and seconds."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

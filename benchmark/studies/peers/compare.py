@@ -4,8 +4,6 @@ Timings are appended to `results/performance/peers.jsonl`: on each machine the l
 `results/performance.md` is made from them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

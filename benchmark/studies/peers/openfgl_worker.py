@@ -6,8 +6,6 @@ its clients from its data class, which is replaced by one with our clients. It t
 which are written beside the file of clients.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from functools import partial

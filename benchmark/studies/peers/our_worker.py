@@ -1,7 +1,5 @@
 """This suite's worker, on METIS clients with FED-PUB's backbone and schedule: `python -m …our_worker FD`."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from itertools import count

@@ -4,8 +4,6 @@ Every parameter has a leading client axis. A backbone is a function of inputs an
 may pass masked, mixed or perturbed parameters.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -6,8 +6,6 @@ one head. Departures, shared with the other networks here: ReLU in place of ELU,
 layers, not on the input or α. Attention vectors are initialised in the range of the authors' code.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import dgl

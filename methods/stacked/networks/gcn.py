@@ -1,7 +1,5 @@
 """`gcn`: graph convolution: f(h) = Â h W, Kipf & Welling, ICLR 2017, eq. (2)."""
 
-from __future__ import annotations
-
 import torch
 
 from fedsub.methods.stacked.networks.layered import Layered

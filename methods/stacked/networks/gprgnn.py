@@ -5,8 +5,6 @@ The γ_k, k = 0…`gpr_hops`, are learned and belong to the head. They start at 
 layers, not on the input or before propagation unless `gpr_dropout` is set; weight decay of the γ_k too.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

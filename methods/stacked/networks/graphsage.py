@@ -1,7 +1,5 @@
 """`graphsage`: f(h) = h W + mean over neighbours(h) U, Hamilton et al., NeurIPS 2017, algorithm 1."""
 
-from __future__ import annotations
-
 import dgl
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Base class of the networks with hidden layers and a head."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

@@ -1,7 +1,5 @@
 """`mlp`: multi-layer perceptron, which reads no edges: f(h) = h W."""
 
-from __future__ import annotations
-
 import dgl
 import torch
 from torch import Tensor

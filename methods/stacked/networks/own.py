@@ -9,8 +9,6 @@ All clients run at once by `torch.func.vmap` if the module reads a graph only th
 tries both ways. If they differ or `vmap` fails, as with DGL's layers, clients run one by one.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable, Iterator

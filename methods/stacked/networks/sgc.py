@@ -1,7 +1,5 @@
 """`sgc`: simplified graph convolution: logits Â^hops X W + b, Wu et al., ICML 2019, eq. (8)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

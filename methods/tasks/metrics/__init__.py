@@ -3,8 +3,6 @@
 Each file of this package holds one metric of the file's name, and so does a user's file.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable

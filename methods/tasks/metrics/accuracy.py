@@ -1,7 +1,5 @@
 """Accuracy: the share of a client's nodes whose highest output is at their class."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedsub.methods.tasks.metrics import Items, Score, metric

@@ -4,8 +4,6 @@ Opitz & Burst, Macro F1 and Macro F1, 2019: the mean of the classes' F1. As in s
 are those that occur among a client's labels or predictions.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedsub.methods.tasks.metrics import Items, Score, metric

@@ -3,8 +3,6 @@
 Fu et al., Federated Graph Learning with Structure Proxy Alignment, KDD 2024, Table 3.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from torch import Tensor

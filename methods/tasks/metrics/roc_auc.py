@@ -5,8 +5,6 @@ GNNs under heterophily, ICLR 2023, use it for Minesweeper and Tolokers, whose la
 the nodes.
 """
 
-from __future__ import annotations
-
 import torch
 from scipy.stats import rankdata
 from torch import Tensor
