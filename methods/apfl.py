@@ -7,18 +7,16 @@ the shared model, a personal model v and α in [0, 1], and predicts with v̄ = �
 
 The server averages only w. Both draw the same dropout masks and pairs: α = 0 is exactly FedAvg, α = 1 Local.
 
-Departures: the schedule's optimiser (Adam) steps w and v; α takes a plain gradient step each time. The
-public code (github.com/MLOPTPSU/FedTorch) changes α only in a round's first step, and pulls it to zero.
+Departures: the schedule's optimiser (Adam) steps w and v; α takes a plain gradient step of the same rate each
+time. The code (github.com/MLOPTPSU/FedTorch) changes α only in a round's first step, and pulls it to zero.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative, Share
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Share, tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.ditto import PREFIX, TwoModels
@@ -32,11 +30,6 @@ class APFLOptions(Options):
     """Initial weight α of the personal model, in [0, 1]."""
     adaptive: bool = True
     """Whether α is learned; otherwise it stays constant."""
-    alpha_rate: NonNegative = 0.0
-    """Step size of α; 0 takes the schedule's learning rate."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        return {} if self.adaptive else {"alpha_rate": "adaptive=true"}
 
 
 @register(
@@ -77,8 +70,7 @@ class APFL(TwoModels):
                 slope = self._pass_on(blended)
             self.optimiser.step()
             if self.options.adaptive:
-                rate = self.options.alpha_rate or self.schedule.learning_rate
-                moved = (self.alpha - rate * slope).clamp_(0, 1)
+                moved = (self.alpha - self.schedule.learning_rate * slope).clamp_(0, 1)
                 self.alpha.copy_(for_clients(moved, self.alpha, self.working))
         return loss
 

@@ -17,12 +17,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import NonNegative, tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.losses import squared_distance
+from fedsub.methods.stacked.mixing import squared_distance
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 from fedsub.methods.tasks import Task
 
@@ -30,8 +29,7 @@ PREFIX = "personal"
 
 
 class TwoModels(FederatedMethod):
-    """Base of methods whose clients hold a copy of the shared model and a personal model: parameters named
-    `personal.<name>`, never sent."""
+    """Base of methods whose clients hold the shared model and, as `personal.<name>`, a personal model."""
 
     unshared = (PREFIX,)
     client_state: ClassVar[tuple[str, ...]] = ("personal_dropout", "personal_task")
@@ -42,13 +40,12 @@ class TwoModels(FederatedMethod):
     """Task of the personal models; if it draws pairs, it draws the same ones as `task`."""
 
     def build(self) -> None:
-        """Do FedAvg's set-up, and prepare a second source of everything that training draws."""
         super().build()
         self.personal_task = self.setting.task.restarted()
         self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
 
     def initial_parameters(self) -> Parameters:
-        """The shared models and the personal ones, with the same initial values."""
+        """The shared models and the personal ones, which start alike."""
         shared = super().initial_parameters()
         personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
         return shared | prefixed(PREFIX, personal)
@@ -69,7 +66,7 @@ class TwoModels(FederatedMethod):
         return self.backbone.forward(self.inputs, self.predicting(), chosen)
 
     def objective(self, logits: Tensor) -> Tensor:
-        """Return the sum of the losses of the predicting models, ()."""
+        """The sum of the losses of the predicting models, ()."""
         return self.personal_task.loss(logits)
 
     def backward(self, predicting: Parameters) -> Tensor:

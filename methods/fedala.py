@@ -14,10 +14,9 @@ exchanged as in FedAvg, which η = 0 gives. A client that is absent in a round k
 
 Departures: the gradient is over the whole drawn share at once, without dropout; the paper uses batches. The
 public code draws consecutive training items, and absent clients also take a step on W. It counts p in
-parameters, of which the classifier has two, and has no limit on the first round's steps; here there is one.
-Link prediction uses all training pairs. FedGB's code uses p = all layers, 20 % of the items and a tenth of
-the threshold (`layers = 0`, `share = 0.2`, `threshold = 0.01`). It also takes θ from before the training, so
-that trained models never come back; that is not offered here.
+parameters, of which the classifier has two, and has no limit on the first round's steps. Link prediction uses
+all training pairs. FedGB's code has `layers = 0`, `share = 0.2` and `threshold = 0.01`. It also takes θ from
+before the training, so that trained models never come back; that is not offered here.
 """
 
 from collections.abc import Mapping
@@ -27,14 +26,18 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import NonNegative, PositiveShare, Size, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
 from fedsub.methods.stacked.mixing import column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.segments import ranks
 from fedsub.methods.tasks import NodeClassification, Task
+
+WINDOW = 10
+"""Number of last losses that `threshold` is compared with in the first round, once there are more, as in the
+public code."""
+FIRST_STEPS = 100
+"""Maximum number of steps of W in the first round."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +50,11 @@ class FedALAOptions(Options):
     """η, learning rate of W, at least 0; 0 is FedAvg."""
     threshold: NonNegative = 0.1
     """Standard deviation of a client's last losses below which W stops in its first round, at least 0."""
-    window: Count = 10
-    """Number of last losses that `threshold` is compared with; the first round takes more steps than this."""
-    first_steps: Count = 100
-    """Maximum number of steps of W in the first round."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         if self.rate == 0:
-            others = ("layers", "share", "threshold", "window", "first_steps")
-            return dict.fromkeys(others, "rate above 0")
-        idle = {"layers": "a backbone of several layers"} if backbone == "sgc" else {}
-        if self.threshold == 0:
-            return idle | {"window": "threshold above 0"}
-        if self.first_steps <= self.window:
-            return idle | dict.fromkeys(("threshold", "window"), "first_steps above window")
-        return idle
+            return dict.fromkeys(("layers", "share", "threshold"), "rate above 0")
+        return {"layers": "a backbone of several layers"} if backbone == "sgc" else {}
 
 
 @register("fedala", title="FedALA", paper="Zhang et al. 2023", options=FedALAOptions, tasks=BOTH_TASKS)
@@ -103,11 +96,11 @@ class FedALA(FederatedMethod):
         rows = self._draw()
         losses: list[Tensor] = []
         learning = self.receiving.clone()
-        for _ in range(self.options.first_steps):
+        for _ in range(FIRST_STEPS):
             losses.append(self._step(trained, change, learning, rows))
             learning &= ~self.begun
-            if len(losses) > self.options.window:
-                spread = torch.stack(losses[-self.options.window :]).std(dim=0, correction=0)
+            if len(losses) > WINDOW:
+                spread = torch.stack(losses[-WINDOW:]).std(dim=0, correction=0)
                 learning &= spread >= self.options.threshold
             if not learning.any():
                 break
@@ -146,7 +139,7 @@ class FedALA(FederatedMethod):
         return losses.new_zeros(task.clients).index_add(0, client, losses) / count
 
     def _draw(self) -> Tensor | None:
-        """Rows of the drawn training nodes, ⌊share · m⌋ of a client's m, at least one; None for all."""
+        """Rows of the drawn training nodes, ⌊share · m⌋ of a client's m, at least one; None: all items."""
         task = self.task
         if self.options.share == 1 or not isinstance(task, NodeClassification):
             return None

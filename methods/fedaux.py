@@ -28,10 +28,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative, Positive
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import NonNegative, Positive, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
 from fedsub.methods.fedpub.pruning import PREFIX, apply_masks, with_masks
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.backbones import make_backbone
@@ -140,9 +138,9 @@ def gaussian_means(h: Tensor, places: Tensor, segments: Segments) -> Tensor:
 
     Repetitions are T − L away; terms vanish beyond a frequency that does not depend on L. So T = L + r and
     r T / π terms are enough, r² = 53 ln 2. As cos(ω (s − t)) = cos ωs cos ωt + sin ωs sin ωt, the sum over j
-    is a product of features of i with sums over j of features of j. Only if that is more work are the weights
-    κ computed. Sums are in double precision: a node far from all others has only its own weight, 1, beside
-    terms that grow with the client's size.
+    is a product of features √c cos ωs and √c sin ωs of i with sums over j of features of j. Only if that is
+    more work are the weights κ computed. Sums are in double precision: a node far from all others has only
+    its own weight, 1, beside terms that grow with the client's size.
     """
     s = segments.pad(places.unsqueeze(1)).double()
     # Positions are relative to the client's mean; padding rows are put at the mean.

@@ -29,13 +29,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import NonNegative, tunable
+from fedsub.methods.core.base import BOTH_TASKS, Message, Options, register
 from fedsub.methods.scaffold import CorrectedMethod
-from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.mixing import for_clients, weighted_mean
+from fedsub.methods.stacked.mixing import for_clients, squared_distance, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters
 
 
@@ -60,15 +57,14 @@ class FedDC(CorrectedMethod):
     target: Parameters
     """w_s − h_k during local training, name → (K, …)."""
     gradient: Parameters
-    """g_k, name → (K, …); empty in the first round."""
+    """g_k, name → (K, …); zero for a client that has never sent."""
     correction: Parameters
     """g_k − ḡ, name → (K, …); empty in the first round."""
 
     def build(self) -> None:
         super().build()
         self.drift = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
-        self.update = dict(self.drift)
-        self.gradient, self.correction = {}, {}
+        self.update, self.gradient, self.correction = dict(self.drift), dict(self.drift), {}
 
     def train_round(self) -> Tensor:
         """Train as FedAvg does, with the penalty towards w_s − h_k."""
@@ -98,8 +94,7 @@ class FedDC(CorrectedMethod):
             step = last if self.options.variant == "openfgl" else update
             self.drift[name] = for_clients(drift + step, drift, self.present)
             self.update[name] = for_clients(update, last, self.present)
-            old = self.gradient.get(name, torch.zeros_like(new[:1]))
-            self.gradient[name] = for_clients(new, old, self.present)
+            self.gradient[name] = for_clients(new, self.gradient[name], self.present)
             message[f"model.{name}"] = value + self.drift[name]
             message[f"gradient.{name}"] = self.gradient[name]
         return message
@@ -116,8 +111,7 @@ class FedDC(CorrectedMethod):
     def receive(self, answer: Message) -> None:
         super().receive(answer)
         for name in self.received:
-            # Zero for a client that has never sent.
-            gradient = self.gradient.get(name, torch.zeros_like(self.received[name]))
+            gradient = self.gradient[name]
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
             new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
             self.correction[name] = for_clients(new, old, self.receiving)

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Positive
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Positive, tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedopt import ServedMethod, ServerRule
-from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.mixing import for_clients, weighted_mean
+from fedsub.methods.stacked.mixing import for_clients, squared_distance, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, Weights
 
 
@@ -33,6 +31,9 @@ from fedsub.methods.stacked.parameters import Parameters, Weights
 class FedDynOptions(Options):
     alpha: Positive = tunable(0.01, log=(1e-3, 1))
     """α, strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
+
+    def rule(self) -> ServerRule:
+        return DynamicRegularisation(self.alpha)
 
 
 class DynamicRegularisation(ServerRule):
@@ -76,6 +77,3 @@ class DynamicRegularisation(ServerRule):
 @register("feddyn", title="FedDyn", paper="Acar et al. 2021", options=FedDynOptions, tasks=BOTH_TASKS)
 class FedDyn(ServedMethod):
     """Dynamic regularisation of all parameters."""
-
-    def make_rule(self) -> ServerRule:
-        return DynamicRegularisation(self.options.alpha)

@@ -12,7 +12,6 @@ With as many convolutions as hops, the network computes at every node what it wo
 any partition. More than two hops extend the graph further. With `sent = "features"`, as in the public code of
 the paper's year, clients exchange features instead of sums. A client's graph then grows by the nodes at most
 `hops` edges away, with their features and the edges among them, and every layer convolves over it.
-A client that is absent in a round misses that round's average; it has taken part in the exchange of sums.
 
 Every client uploads a row with an index for each node of V_k ∪ N(V_k), and the degrees of its nodes. It
 receives the rows of its extended graph, and the degrees of others' nodes there. If one client holds all
@@ -40,20 +39,13 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_array, as_feature_tensor, make_graph, ones_at, select_features
-from fedsub.datasets.limits import Size
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Size, tunable
 from fedsub.datasets.sets import among
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, prepare, register
 from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.features import Features
-from fedsub.methods.stacked.inputs import Convolution, Inputs
-from fedsub.methods.stacked.propagation import (
-    kernel_of,
-    propagate,
-    symmetric_weight,
-    use_kernel,
-    with_self_loops,
-)
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.propagation import kernel_of, normalised_edges, propagate, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
 
@@ -110,34 +102,40 @@ class FedGCN(FederatedMethod):
 
     def make_inputs(self) -> Inputs:
         """Exchange sums or features; return the extended graphs with the sums or features of their nodes."""
-        options = self.options
+        options, device = self.options, self.device
         if options.hops == 0:
             return super().make_inputs()
         summed = options.sent == "sums"
         extended = Extended(self.federation, options.hops - 1 if summed else options.hops)
         self.extras["halo_nodes"] = len(extended.node) - self.federation.nodes
         self._send(extended)
-        convolution = extended.convolution(options.degrees == "global", self.device)
-        position = torch.from_numpy(extended.position).to(self.device)
-        sizes = torch.from_numpy(extended.sizes)
+        # (m,) d̃ in the whole graph, or None: in the extended one.
+        degree = torch.from_numpy(extended.degree[extended.node]) if options.degrees == "global" else None
+        looped, weight = normalised_edges(extended.graph, degree)
+        convolution = partial(propagate, looped, weight=weight.to(device))
+        position, sizes = torch.from_numpy(extended.position).to(device), torch.from_numpy(extended.sizes)
         if not summed:
+            rows = extended.first[np.searchsorted(extended.held, extended.node)]
+            features = select_features(self.federation.features, rows)
             further = {"position": position, "convolution": convolution}
-            return prepare(self, extended.graph, extended.features(), sizes, **further)
-        segments = Segments(sizes, self.device)
-        features = Features(extended.sums(options.normalisation == "symmetric"), segments, self.device)
-        return Inputs(segments, features, convolution, self.task.width, features, position)
+            return prepare(self, extended.graph, features, sizes, **further)
+        segments = Segments(sizes, device)
+        sums = Features(extended.sums(options.normalisation == "symmetric"), segments, device)
+        return Inputs(segments, sums, convolution, self.task.width, sums, position)
 
     def _send(self, extended: "Extended") -> None:
         """Count the exchange before training: rows with 32-bit indices, and degrees."""
-        options, width, held = self.options, self.federation.width, len(extended.first)
-        halo = len(extended.node) - self.federation.nodes
-        features = options.sent == "features"
-        rows = extended.shared_nodes if features else extended.uploaded_rows
-        sent, nodes = unformed(rows, width), unformed(rows, dtype=torch.int32)
-        self.channel.once_down(rows=unformed(halo if features else len(extended.node), width))
-        self.channel.once_up(**{options.sent: sent}, nodes=nodes)
-        if options.degrees == "global" or (options.normalisation == "symmetric" and not features):
-            self.channel.once_up(degrees=unformed(held))
+        options, width = self.options, self.federation.width
+        halo, summed = len(extended.node) - self.federation.nodes, options.sent == "sums"
+        if summed:
+            rows, received = extended.uploaded_rows(), len(extended.node)
+        else:
+            # The distinct nodes in the halo of some client.
+            rows, received = len(np.unique(np.delete(extended.node, extended.position))), halo
+        self.channel.once_down(rows=unformed(received, width))
+        self.channel.once_up(**{options.sent: unformed(rows, width)}, nodes=unformed(rows, dtype=torch.int32))
+        if options.degrees == "global" or (options.normalisation == "symmetric" and summed):
+            self.channel.once_up(degrees=unformed(len(extended.first)))
             self.channel.once_down(degrees=unformed(halo))
 
 
@@ -178,21 +176,11 @@ class Extended:
         self.graph = use_kernel(graph, kernel_of(federation.graph))
         """m nodes, every edge between two nodes of one client's extended graph."""
 
-    @property
     def uploaded_rows(self) -> int:
         """Number of rows that all clients upload: their nodes and these nodes' neighbours."""
         owner = self.federation.client.numpy()[self.first]
         holds = ones_at(owner, self.held, (self.federation.clients, len(self.degree)))
         return int((holds + holds @ self.adjacency).nnz)
-
-    @property
-    def shared_nodes(self) -> int:
-        """Number of distinct nodes in the halo of some client."""
-        return len(np.unique(np.delete(self.node, self.position)))
-
-    def features(self) -> Tensor:
-        """x_v of every row, (m, d), in the layout of the federation's features."""
-        return select_features(self.federation.features, self.first[np.searchsorted(self.held, self.node)])
 
     def sums(self, symmetric: bool) -> Tensor:
         """s_v of every row, (m, d), in the features' layout; not divided by degrees unless `symmetric`."""
@@ -203,10 +191,3 @@ class Extended:
             operator = (scale @ operator @ scale).tocsr()
         pick = ones_at(self.held, self.first, (total, self.federation.nodes))
         return as_feature_tensor(operator[self.node] @ pick @ as_array(self.federation.features))
-
-    def convolution(self, everywhere: bool, device: torch.device) -> Convolution:
-        """h → Â h over the extended graphs, with d̃ of the whole graph if `everywhere`."""
-        looped = with_self_loops(self.graph)
-        degree = torch.from_numpy(self.degree[self.node]) if everywhere else None
-        weight = symmetric_weight(looped, degree)
-        return partial(propagate, looped, weight=weight.to(device))

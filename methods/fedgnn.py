@@ -17,40 +17,32 @@ Departures: a node takes only its `neighbours` most similar nodes, since on grap
 (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch.nn.functional import normalize
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy, ones_at, select_features, unit_rows
-from fedsub.datasets.limits import Cosine, Size
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Cosine, Size, tunable
 from fedsub.datasets.sets import among, distinct
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked.growth import grow
-from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.inputs import Inputs, grow
 
 
 @dataclass(frozen=True)
 class FedGNNOptions(Options):
-    rule: Literal["auto", "neighbourhood", "similarity"] = "auto"
+    rule: Literal["auto", "similarity"] = "auto"
     """How nodes are matched; `auto` uses neighbourhoods if clients share nodes, else similarity."""
     threshold: Cosine = tunable(0.5, linear=(0, 0.9))
     """Cosine similarity above which a node is added."""
     neighbours: Size = tunable(10, choices=(5, 10, 20))
     """Maximum number of similar nodes added for each local node; 0 adds all above the threshold."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        if self.rule == "neighbourhood":
-            return dict.fromkeys(("threshold", "neighbours"), "rule=similarity")
-        return {}
 
 
 @register(
@@ -68,17 +60,21 @@ class FedGNN(FedAvg):
 
     def make_inputs(self) -> Inputs:
         options, federation = self.options, self.federation
-        if self.by_neighbourhood:
-            augmentation = by_neighbourhood(federation)
+        shared = options.rule == "auto" and len(federation.origin.unique()) < federation.nodes
+        if shared:
+            node, local = by_neighbourhood(federation)
         else:
-            augmentation = by_similarity(federation, options.threshold, options.neighbours)
-        node = torch.from_numpy(augmentation.node)
-        ends = torch.from_numpy(augmentation.arrival), torch.from_numpy(augmentation.local)
-        grown = grow(federation.graph, federation.sizes, len(node), ends)
-        self.extras["added_nodes"] = float(len(augmentation.node))
-        self.extras["added_edges"] = float(len(augmentation.local))
-        self._send(augmentation)
-        features = select_features(federation.features, grown.rows(node).numpy())
+            node, local = by_similarity(federation, options.threshold, options.neighbours)
+        # One added node for each receiving client and node, whatever number of its nodes it is joined to.
+        nodes = federation.nodes
+        keys, arrival = np.unique(federation.client.numpy()[local] * nodes + node, return_inverse=True)
+        added, edges = keys % nodes, distinct(arrival * nodes + local)
+        ends = torch.from_numpy(edges // nodes), torch.from_numpy(edges % nodes)
+        grown = grow(federation.graph, federation.sizes, len(added), ends)
+        self.extras["added_nodes"] = float(len(added))
+        self.extras["added_edges"] = float(len(edges))
+        self._send(added, len(edges), shared)
+        features = select_features(federation.features, grown.rows(torch.from_numpy(added)).numpy())
         return prepare(self, grown.graph, features, grown.sizes, position=grown.position)
 
     def finish(self) -> None:
@@ -89,96 +85,69 @@ class FedGNN(FedAvg):
         rows = self.extras["added_nodes"] * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
-    @property
-    def by_neighbourhood(self) -> bool:
-        """Whether nodes are matched by their neighbours instead of their features."""
-        shared = len(self.federation.origin.unique()) < self.federation.nodes
-        return self.options.rule == "neighbourhood" or (self.options.rule == "auto" and shared)
+    def _send(self, added: np.ndarray, edges: int, shared: bool) -> None:
+        """Count the data for matching, sent to the server, and the features of the `added` nodes (rows of the
+        federation), sent to clients with the `edges` that join them.
 
-    def _send(self, augmentation: "Augmentation") -> None:
-        """Count the data for matching, sent to the server, and the added nodes' features, sent to clients.
-
-        Similarity needs every node's features. Neighbourhoods need every edge; the server then asks only for
-        the features of nodes that are added somewhere. An edge is two global ids of 8 bytes; other methods
-        count 4 for an index into a client's own data.
+        Similarity needs every node's features. Neighbourhoods, if clients share nodes, need every edge; the
+        server then asks only for the features of nodes that are added somewhere. An edge is two global ids of
+        8 bytes; other methods count 4 for an index into a client's own data.
         """
         federation, features = self.federation, self.federation.features
-        if self.by_neighbourhood:
-            edges = unformed(2, federation.graph.num_edges() // 2, dtype=torch.int64)
-            added = select_features(features, np.unique(augmentation.node))
-            self.channel.once_up(edges=edges, features=added)
+        if shared:
+            known = unformed(2, federation.graph.num_edges() // 2, dtype=torch.int64)
+            self.channel.once_up(edges=known, features=select_features(features, np.unique(added)))
         else:
             self.channel.once_up(features=features)
-        received = select_features(features, augmentation.node)
-        self.channel.once_down(
-            features=received, edges=unformed(2, len(augmentation.local), dtype=torch.int64)
-        )
+        joined = unformed(2, edges, dtype=torch.int64)
+        self.channel.once_down(features=select_features(features, added), edges=joined)
 
 
 CHUNK_ENTRIES = 2**24
 """Number of similarities computed at a time (64 MB)."""
 
 
-class Augmentation:
-    """The A added nodes, and the E edges that join them to nodes of the receiving clients."""
-
-    def __init__(self, client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> None:
-        """Make one added node for each distinct (receiving client, node) in a list of edges."""
-        keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
-        edges = distinct(arrival.reshape(-1) * nodes + local)
-        self.node = keys % nodes
-        """(A,) row in the federation of the copied node, by receiving client."""
-        self.arrival, self.local = edges // nodes, edges % nodes
-        """(E,) the edge's added node, in [0, A), and the row of the receiving client's own node."""
+Edges = tuple[np.ndarray, np.ndarray]
+"""Rows in the federation: another client's node, and the receiving client's own node that it is joined to."""
 
 
-def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Augmentation:
+def by_similarity(federation: Federation, threshold: float, neighbours: int) -> Edges:
     """Join each node to nodes of other clients with a cosine similarity above `threshold`.
 
     Only the `neighbours` most similar are taken, or all if it is 0. A node is skipped if the receiving client
     holds a copy of it; of several copies only the first is used. Similarities are computed block by block.
     """
-    client, origin = federation.client, federation.origin
+    client, origin, features = federation.client, federation.origin, federation.features
     strange = torch.ones(federation.clients, int(origin.max()) + 1, dtype=torch.bool)
     strange[client, origin] = False
-    repeated = np.ones(federation.nodes, dtype=bool)
+    repeated = torch.ones(federation.nodes, dtype=torch.bool)
     repeated[np.unique(origin.numpy(), return_index=True)[1]] = False
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    for rows, similarity in _similarities(federation.features):
-        similarity[~strange[client[rows]][:, origin]] = -1.0
-        similarity[:, torch.from_numpy(repeated)] = -1.0
+    dense = features.layout is not torch.sparse_csr
+    unit: Any = normalize(features, dim=1) if dense else unit_rows(as_scipy(features)).tocsr()
+    size = max(1, CHUNK_ENTRIES // federation.nodes)
+    found: list[Edges] = []
+    for start in range(0, federation.nodes, size):
+        # (block, n), the similarities of a block of rows to all rows.
+        block = unit[start : start + size]
+        similarity = block @ unit.T if dense else torch.from_numpy((unit @ block.toarray().T).T.copy())
+        similarity[~strange[client[start : start + size]][:, origin]] = -1.0
+        similarity[:, repeated] = -1.0
         if neighbours:
             best, column = similarity.topk(min(neighbours, similarity.shape[1]), dim=1)
             near, rank = (best > threshold).nonzero(as_tuple=True)
             far = column[near, rank]
         else:
             near, far = (similarity > threshold).nonzero(as_tuple=True)
-        found.append((rows[near.numpy()], far.numpy()))
-    local, node = (np.concatenate(ends) for ends in zip(*found, strict=True))
-    return Augmentation(client.numpy()[local], node, local, federation.nodes)
+        found.append((far.numpy(), start + near.numpy()))
+    node, local = (np.concatenate(ends) for ends in zip(*found, strict=True))
+    return node, local
 
 
-def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Blocks of rows and their cosine similarities to all n rows, (block, n)."""
-    nodes = int(features.shape[0])
-    width = max(1, CHUNK_ENTRIES // nodes)
-    if features.layout is not torch.sparse_csr:
-        unit = torch.nn.functional.normalize(features, dim=1)
-        for start in range(0, nodes, width):
-            yield np.arange(start, min(start + width, nodes)), unit[start : start + width] @ unit.T
-        return
-    scaled = unit_rows(as_scipy(features)).tocsr()
-    for start in range(0, nodes, width):
-        block = scaled[start : start + width].toarray()
-        yield np.arange(start, start + len(block)), torch.from_numpy((scaled @ block.T).T.copy())
-
-
-def by_neighbourhood(federation: Federation) -> Augmentation:
-    """Add to each client other clients' nodes that have the same neighbours as one of its own nodes.
+def by_neighbourhood(federation: Federation) -> Edges:
+    """Join other clients' nodes to the neighbours that they have in common with one of the client's nodes.
 
     Neighbours are compared as nodes of the original graph, within clients; isolated nodes match nothing.
-    An added node is joined to the common neighbours. A node is not added to a client that holds it, and of
-    several copies of a node one is added.
+    A node is not added to a client that holds it, and of several copies of a node one is added.
     """
     client, origin = federation.client.numpy(), federation.origin.numpy()
     nodes, clients, total = federation.nodes, federation.clients, int(origin.max()) + 1
@@ -195,7 +164,7 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     members = ones_at(group.reshape(-1), connected, (len(found), nodes))
     pairs = (present @ members).tocoo()
     # A client and a node of the original graph as one number.
-    held = client.astype(np.int64) * total + origin
+    held = client * total + origin
     order = np.argsort(held)
     # Of several copies of a node the first, and none of a node that the receiver holds.
     wanted, first = np.unique(pairs.row.astype(np.int64) * total + origin[pairs.col], return_index=True)
@@ -204,4 +173,4 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     pair = np.repeat(np.arange(len(node)), degree[node])
     ends = receiver[pair] * total + origin[adjacency[node].indices]
     local = order[np.searchsorted(held, ends, sorter=order)]
-    return Augmentation(receiver[pair], node[pair], local, nodes)
+    return node[pair], local

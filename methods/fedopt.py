@@ -18,10 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Positive, ShareBelowOne
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Positive, ShareBelowOne, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, Weights
@@ -41,6 +39,9 @@ class FedAdagradOptions(Options):
     """τ, adaptivity: smaller values make the steps of all entries more equal; FedCog searches [1e-5, 0.1]."""
     beta1: ShareBelowOne = 0.0
     """β₁, decay of the mean change; the paper runs FedAdagrad without momentum."""
+
+    def rule(self) -> "ServerRule":
+        return AdaptiveServer(self)
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ class ServerRule:
         return 0.0
 
     def after_training(self, own: Weights, server: Weights, present: Tensor) -> None:
-        """Update the state of the clients `present`, (K,) bool, from the trained parameters `own`, when they
-        send."""
+        """Update the state of the clients `present`, (K,) bool, which send the trained parameters `own`."""
 
     def step(self, sent: Weights, weights: Tensor, server: Weights, share: float | Tensor) -> Parameters:
         """The server's next parameters from what the clients sent. `weights`, (K,), sums to 1, and is 0 for
@@ -77,29 +77,21 @@ class ServerRule:
 
 
 class ServedMethod(FederatedMethod):
-    """A method whose server follows a `ServerRule`, chosen by the subclass."""
+    """A method whose server follows the `ServerRule` that the options' method `rule` makes."""
 
     labelled_outputs_only = True
     server_state = ("rule",)
     rule: ServerRule
 
     def build(self) -> None:
-        self.rule = self.make_rule()
+        self.rule = self.options.rule()
         super().build()
-
-    def make_rule(self) -> ServerRule:
-        return ServerRule()
 
     def objective(self, logits: Tensor) -> Tensor:
         """The clients' losses and the rule's penalty, ()."""
-        return self.clients_loss(logits) + self.rule.penalty(self.parameters, self.received)
-
-    def clients_loss(self, logits: Tensor) -> Tensor:
-        """The clients' losses without penalty, ()."""
-        return super().objective(logits)
+        return super().objective(logits) + self.rule.penalty(self.parameters, self.received)
 
     def send(self) -> Message:
-        """Return FedAvg's message, and call the rule's `after_training`."""
         message = super().send()
         self.rule.after_training(message, self.received, self.present)
         return message
@@ -157,9 +149,6 @@ class FedOpt(FedAvg):
 )
 class FedAdagrad(ServedMethod):
     """The server sums squared changes."""
-
-    def make_rule(self) -> ServerRule:
-        return AdaptiveServer(self.options)
 
 
 @register("fedadam", title="FedAdam", paper="Reddi et al. 2021", options=FedAdamOptions, tasks=BOTH_TASKS)

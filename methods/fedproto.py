@@ -8,18 +8,15 @@ T_kc are client k's training nodes of class c, m_kc their number, h_v the classi
     F_k(w) + λ Σ_c ‖P_kc − P_c‖² / width                          from the second round on
 
 A client sends the prototypes of the classes that it holds, each with its m_kc; it receives those of all
-classes. An absent client trains nothing and counts in no P_c. P_c does not change if no present client holds
-class c. SGC has no hidden layer; with it h_v is its propagated product, C numbers a node.
+classes. An absent client counts in no P_c. P_c does not change if no present client holds class c. SGC has no
+hidden layer; with it h_v is its propagated product, C numbers a node.
 
 Departures: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
-public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks it.
-The authors' code takes the plain mean over these clients, and compares each training node with its prototype
-(`distance = "nodes"`). OpenFGL compares nodes class by class (`classes`), weighs by all nodes of a client,
-and counts a missing class as zeros (`average = "openfgl"`). The client's classifier predicts. The paper also
-predicts by the nearest P_c (`predict`): the authors' code chooses among the client's classes, here among all,
-with the newest P_c, even if the client was absent when it was sent. P_kc is computed with the model after
-its training; the authors' code computes it in the last epoch, before the step. Links are not predicted, since
-they have no classes.
+public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks it;
+the authors' code takes the plain mean over these clients. The paper also predicts by the nearest P_c
+(`predict`): the authors' code chooses among the client's classes, here among all, with the newest P_c, even
+if the client was absent when it was sent. P_kc is computed with the model after its training; the authors'
+code computes it in the last epoch, before the step. Links are not predicted, since they have no classes.
 """
 
 from collections.abc import Mapping
@@ -29,10 +26,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import NonNegative, tunable
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.tasks import NodeClassification
@@ -51,7 +46,8 @@ class FedProtoOptions(Options):
     """Distance in the loss. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over
     T_kc (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
     average: Literal["nodes", "openfgl"] = "nodes"
-    """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over the clients present."""
+    """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over the clients present, also those without the
+    class, whose P_kc is zero (OpenFGL)."""
     predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
     """How nodes are classified: by the client's classifier, or by the nearest prototype P_c last received."""
 
@@ -97,13 +93,6 @@ class FedProto(FederatedMethod):
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
         self.answered = {}
 
-    def _shares(self, count: Tensor) -> Tensor:
-        """(K, C), client k's weight in P_c, from the sent `count`, m_kc."""
-        if self.options.average == "openfgl":
-            sizes = self.federation.sizes.float().to(self.device) * self.present
-            return (sizes / sizes.sum()).unsqueeze(1).expand_as(count)
-        return count / count.sum(dim=0).clamp(min=1)
-
     def shared(self) -> list[str]:
         return []
 
@@ -140,7 +129,11 @@ class FedProto(FederatedMethod):
     def aggregate(self, sent: Message) -> Message:
         """P_c of the classes that any client has held so far."""
         own, count = sent["prototypes"][:, :, :-1], sent["prototypes"][:, :, -1]
-        found, held = (self._shares(count).unsqueeze(2) * own).sum(dim=0), (count > 0).any(dim=0)
+        share = (count / count.sum(dim=0).clamp(min=1)).unsqueeze(2)
+        if self.options.average == "openfgl":
+            sizes = self.federation.sizes.float().to(self.device) * self.present
+            share = (sizes / sizes.sum()).view(-1, 1, 1)
+        found, held = (share * own).sum(dim=0), (count > 0).any(dim=0)
         if self.answered:
             found = torch.where(held.unsqueeze(1), found, self.answered["prototypes"][0])
             held = held | self.answered["kept.prototypes"][0]

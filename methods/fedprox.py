@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import NonNegative, tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked.losses import squared_distance
+from fedsub.methods.stacked.mixing import squared_distance
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class FedProxOptions(Options):
 
 @register("fedprox", title="FedProx", paper="Li et al. 2020", options=FedProxOptions, tasks=BOTH_TASKS)
 class FedProx(FedAvg):
-    """FedAvg with a proximal term in the local objective. Absent clients are treated as in FedAvg. The paper
-    has experiments with `stragglers`."""
+    """FedAvg with a proximal term in the local objective; the paper has experiments with `stragglers`."""
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k h_k, ()."""

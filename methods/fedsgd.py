@@ -31,14 +31,10 @@ class FedSGD(FederatedMethod):
     """Gradients go up, parameters come down, once per epoch."""
 
     labelled_outputs_only = True
-
-    @property
-    def one_model(self) -> bool:
-        """Whether gradients update one model; a subclass that says no averages the clients' models."""
-        return True
+    one_model: bool = True
+    """Whether gradients update one model; a subclass that says no averages the clients' models."""
 
     def build(self) -> None:
-        """Do FedAvg's set-up; with one model, exchange in every epoch and use the server's optimiser."""
         self.every_epoch = self.one_model
         super().build()
         if self.one_model:
@@ -60,10 +56,8 @@ class FedSGD(FederatedMethod):
 
     def initial_parameters(self) -> Parameters:
         """One parameter set, with a leading axis of length 1; without one model, one for each client."""
-        if not self.one_model:
-            return super().initial_parameters()
         start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
-        return stack(start, 1, self.device)
+        return stack(start, 1 if self.one_model else self.federation.clients, self.device)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""

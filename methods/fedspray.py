@@ -12,13 +12,11 @@ GNN θ_k. Clients share a feature-structure encoder ω = (g_e, g_p, g_q) and one
 w_k is client k's weight, s_c^k the mean proxy of its training nodes of class c, a_c^k the share of c in its
 training labels.
 
-Departures: the defaults follow the authors' public code in three options. λ₁ is 1 in the code and 5 in the
-paper. Phase 1 skips unlabelled nodes with max q ≤ 0.7, eq. (6) none. A training node's own proxy persists
-over rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
+Departures: by default `lambda1`, `confidence` and `targets` follow the authors' public code, not the paper;
+`projector` and `initialisation` do in `fedspray-2`, as on the same clients the code's figures are only
+reproduced with them (results/notes/fedspray-2.md). The paper gives no initial values; as in the code, nodes'
 proxies start at 0.1, those of class c at 0.01·c, and ω uniform in ±1/√outputs. ω has the schedule's weight
-decay, as θ has; the code has none. Two options are off by default: g_q starts phase 2 from g_p's weights,
-and GNN weights are uniform in [0, 1]. `fedspray-2` uses both: on the same clients the code's figures are only
-reproduced with them (results/notes/fedspray-2.md).
+decay, as θ has; the code has none.
 
 A client that is absent in a round keeps θ, ω and its s_i, and is in no mean. s_c does not change if no
 present client holds class c. A present client sends C proxies, also of classes that it does not hold
@@ -32,14 +30,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
-from fedsub.datasets.limits import Count, NonNegative, Share
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Count, NonNegative, Share, tunable
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register
 from fedsub.methods.core.steps import client_optimiser, local_epochs
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features
@@ -79,36 +74,18 @@ class FedSprayOptions(Options):
         return {} if self.proxies else dict.fromkeys(("proxy_learning_rate", "targets"), "proxies=true")
 
 
-@dataclass(frozen=True)
-class Targets:
-    """Target class probabilities p of n nodes, and the weighted sum of divergences of outputs ŷ from them.
-
-    Σ_i w_i KL(p_i ‖ ŷ_i) = Σ_ic w_i p_ic log p_ic − Σ_ic w_i p_ic log ŷ_ic: cross-entropy if p is a label.
-    """
-
-    weighted: Tensor
-    """(C, n) w_i p_ic."""
-    constant: Tensor
-    """() Σ_ic w_i p_ic log p_ic, zero if p are labels."""
-
-    @classmethod
-    def of(cls, outputs: Tensor, weight: Tensor) -> "Targets":
-        """Targets whose p is the softmax of outputs (n, C), with weights w (n,)."""
-        log_p = log_probabilities(outputs)
-        weighted = log_p.exp() * weight
-        return cls(weighted, torch.dot(weighted.flatten(), log_p.flatten()))
-
-    def divergence(self, outputs: Tensor) -> Tensor:
-        """Σ_i w_i KL(p_i ‖ ŷ_i), (), for outputs (n, C)."""
-        return self.constant - torch.dot(self.weighted.flatten(), log_probabilities(outputs).flatten())
-
-
 def log_probabilities(outputs: Tensor) -> Tensor:
     """log softmax of each row, (n, C) → (C, n): torch is several times slower along a short last axis."""
     if outputs.requires_grad:
         # The gradient arrives transposed: one copy here saves a copy in each earlier backward pass.
         outputs.register_hook(Tensor.contiguous)
-    return functional.log_softmax(outputs.t(), dim=0)
+    return outputs.t().log_softmax(dim=0)
+
+
+def soft_cross_entropy(targets: Tensor, outputs: Tensor) -> Tensor:
+    """−Σ_ic w_i p_ic log ŷ_ic, (), of targets w_i p_ic, (C, n), and outputs ŷ, (n, C); Σ_i w_i KL(p_i ‖ ŷ_i)
+    is more by Σ_ic w_i p_ic log p_ic, which has no gradient."""
+    return -torch.dot(targets.flatten(), log_probabilities(outputs).flatten())
 
 
 @register(
@@ -143,7 +120,7 @@ class FedSpray(FederatedMethod):
     """(K, C) a_c^k of eq. (15) as the server knows them; zero for a client that has not sent them yet."""
 
     encoder: Parameters
-    """ω, name → (K, …)."""
+    """ω, name → (K, …); `encoder`, `classifier` and `projector` are g_e, g_p and g_q."""
     encoder_optimiser: torch.optim.Optimizer
     node_proxies: Tensor
     """(t, d_s), s_i of the training nodes."""
@@ -154,10 +131,12 @@ class FedSpray(FederatedMethod):
     proxy_optimiser: torch.optim.Optimizer | None = None
     """None if all proxies stay at zero."""
 
-    labels: Targets
-    """y of the training nodes, weighted as in their clients' means."""
-    targets: Targets
-    """Targets of phase 1: `labels`, and λ₁ p of the reliable nodes."""
+    labels: Tensor
+    """(C, t) y of the training nodes, weighted as in their clients' means."""
+    targets: Tensor
+    """(C, n) targets of phase 1: `labels`, and λ₁ p of the reliable nodes."""
+    constant: Tensor
+    """() Σ λ₁ p log p, weighted in the same way."""
 
     def shared(self) -> list[str]:
         return []
@@ -166,34 +145,29 @@ class FedSpray(FederatedMethod):
         """The GNN's start; drawn before the encoder's, so that λ₁ = 0 trains exactly as Local."""
         parameters = super().initial_parameters()
         if self.options.initialisation == "uniform":
-            width, classes = self.federation.width, self.task.width
-            start = self.backbone.initial(width, classes, self.generator)
+            start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
             for value in start.values():
                 value.uniform_(0, 1, generator=self.generator)
             parameters = stack(start, self.federation.clients, self.device)
         return parameters
 
     def build(self) -> None:
-        """The GNNs, then encoder, proxies and their optimisers."""
         super().build()
         self.train_segments = Segments(self.task.train_count, self.device)
         rows = select_features(self.federation.features, self.task.train.cpu().numpy())
         self.train_features = type(self.inputs.features)(rows, self.train_segments, self.device)
         self.shares_sent = torch.zeros_like(self.present)
         self.class_shares = torch.zeros(self.federation.clients, self.task.width, device=self.device)
-        truth = functional.one_hot(self.task.train_labels, self.task.width).t().contiguous()
-        weighted = truth * self.task.train_weight
-        self.labels = Targets(weighted, weighted.new_zeros(()))
+        column = torch.arange(self.task.width, device=self.device).unsqueeze(1)
+        self.labels = (column == self.task.train_labels) * self.task.train_weight
         self._build_encoder()
 
     def _build_encoder(self) -> None:
         width, classes = self.options.width, self.task.width
         start: Parameters = {}
-        for name, shape in {
-            "encoder": (self.federation.width, width),
-            "classifier": (width, classes),
-            "projector": (width, classes),
-        }.items():
+        head = (width, classes)
+        shapes = {"encoder": (self.federation.width, width), "classifier": head, "projector": head}
+        for name, shape in shapes.items():
             # As in the public code, the range depends on a layer's outputs, not its inputs.
             bound = 1 / math.sqrt(shape[1])
             start[f"{name}.weight"] = uniform(shape, bound, self.generator)
@@ -222,7 +196,9 @@ class FedSpray(FederatedMethod):
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k CE + λ₁ KL(p ‖ ŷ), eq. (7)."""
-        return super().objective(logits) if self.options.lambda1 == 0 else self.targets.divergence(logits)
+        if self.options.lambda1 == 0:
+            return super().objective(logits)
+        return self.constant + soft_cross_entropy(self.targets, logits)
 
     def embed(self, features: Features, segments: Segments) -> Tensor:
         """e of every row, (rows, d_s)."""
@@ -230,12 +206,12 @@ class FedSpray(FederatedMethod):
         return activate(product, self.encoder["encoder.bias"], segments, None)
 
     def apply(self, name: str, h: Tensor, segments: Segments) -> Tensor:
-        """g_p (`classifier`) or g_q (`projector`) of `h` (rows, d_s): logits, (rows, C)."""
+        """Logits of `classifier` or `projector`, (rows, C), of `h` (rows, d_s)."""
         product = segment_product(h, self.encoder[f"{name}.weight"], segments)
         return add_bias(product, self.encoder[f"{name}.bias"], segments)
 
     def set_targets(self) -> None:
-        """Compute the targets of this round's phase 1."""
+        """Set `targets` and `constant` for this round's phase 1."""
         segments = self.inputs.segments
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
@@ -245,20 +221,21 @@ class FedSpray(FederatedMethod):
             guess = log_probabilities(self.apply("projector", embedding, segments)).exp_()
             proxies = guess.t() @ self.class_proxies
             proxies[self.task.train] = self.node_proxies
-            logits = self.apply("classifier", proxies.add_(embedding), segments)
+            log_p = log_probabilities(self.apply("classifier", proxies.add_(embedding), segments))
             reliable = (guess.amax(dim=0) > self.options.confidence).float()
             reliable[self.task.train] = 1
             count = segments.sum(reliable.unsqueeze(1)).squeeze(1).clamp(min=1)
             weight = self.options.lambda1 * reliable / count[segments.client]
-            self.targets = Targets.of(logits, weight)
-            self.targets.weighted[:, self.task.train] += self.labels.weighted
+            self.targets = log_p.exp() * weight
+            self.constant = torch.dot(self.targets.flatten(), log_p.flatten())
+            self.targets[:, self.task.train] += self.labels
 
     def train_encoder(self) -> None:
         """Phase 2, eqs. (11)–(13): E epochs on ω and the training nodes' proxies."""
         with torch.no_grad():
             outputs = self.setting.architecture.outputs_of(self.logits(None))
             weight = self.options.lambda2 * self.task.train_weight
-            predicted = Targets.of(outputs[self.task.train], weight)
+            predicted = log_probabilities(outputs[self.task.train]).exp() * weight
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
@@ -272,22 +249,20 @@ class FedSpray(FederatedMethod):
             for each in optimisers:
                 each.step()
 
-    def encoder_loss(self, predicted: Targets) -> Tensor:
-        """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` is λ₂ ŷ of the training nodes, in clients' means."""
+    def encoder_loss(self, predicted: Tensor) -> Tensor:
+        """Σ_k CE(y, q) + λ₂ CE(ŷ, p), (), with the gradient of eq. (11); `predicted`, (C, t), is λ₂ ŷ of the
+        training nodes, weighted as in clients' means."""
         segments = self.train_segments
         embedding = self.embed(self.train_features, segments)
         guess = self.apply("projector", embedding, segments)
         logits = self.apply("classifier", embedding + self.node_proxies, segments)
-        return self.labels.divergence(guess) + predicted.divergence(logits)
+        return soft_cross_entropy(self.labels, guess) + soft_cross_entropy(predicted, logits)
 
     def send(self) -> Message:
         """ω, s_c^k as `proxies`, and with a client's first message its a_c^k as `shares`."""
         count = self.task.train_count.to(self.device).clamp(min=1)
-        shares = self.task.held.float() / count.unsqueeze(1)
-        message = self.encoder | {
-            "shares": shares.unsqueeze(1),
-            "kept.shares": ~self.shares_sent.unsqueeze(1),
-        }
+        shares = (self.task.held.float() / count.unsqueeze(1)).unsqueeze(1)
+        message = self.encoder | {"shares": shares, "kept.shares": ~self.shares_sent.unsqueeze(1)}
         self.shares_sent = self.shares_sent | self.present
         if self.options.proxies:
             message["proxies"] = self.task.class_means(self.node_proxies.detach())

@@ -18,21 +18,19 @@ beginning at the average Σ_k p_k w_k, and sends the model to the clients. No gr
 graph's edges or through z^k in D. Models are exchanged as in FedAvg, κ once. An absent client teaches nothing
 in that round. Without server steps this is FedAvg.
 
-Departures: the paper's D is KL(softmax z^k ‖ softmax z) of the predictions; its code
-(github.com/zyl24/FedTAD) has the mean absolute difference of logits (`divergence = "l1"`). The paper builds
-f's embedding from random walks; here it is the probability that a walk returns after 1 to 5 steps. In the
-code T = A ⊙ D⁺ keeps only its diagonal, walks are drawn over all nodes, and the visited nodes' ids are the
-coordinates. Every cosine is then near one, and κ near a class count (`reliability = "count"`). OpenFGL
-normalises reliability over a client's classes (`shared_over = "classes"`). If no client trains on a class,
-the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01, 0.001}; 1 is the code's,
-and searches here go from 0.1 to 10. The code's dropout in evaluation is the schedule's `evaluate_dropout`.
-The teachers' logits on generated graphs have dropout in the code, never here. The code's other mode, which
-generates hidden layers instead of features, is left out. Links are not predicted, since the server distils
-classes.
+Departures: the paper builds f's embedding from random walks; here it is the probability that a walk returns
+after 1 to 5 steps. In its code (github.com/zyl24/FedTAD) T = A ⊙ D⁺ keeps only its diagonal, walks are drawn
+over all nodes, and the visited nodes' ids are the coordinates. Every cosine is then near one, and κ near a
+class count (`reliability = "count"`). If no client trains on a class, the code divides zero by zero; here r
+is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01, 0.001}; 1 is the code's, and searches here go from 0.1 to 10.
+The code's dropout in evaluation is the schedule's `evaluate_dropout`. The teachers' logits on generated
+graphs have dropout in the code, never here. The code's other mode, which generates hidden layers instead of
+features, is left out. Links are not predicted, since the server distils classes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import dgl
@@ -43,19 +41,15 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy, unit_rows
-from fedsub.datasets.limits import Count, NonNegative, Positive, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Count, NonNegative, Positive, Size, tunable
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
-from fedsub.methods.stacked.propagation import use_kernel
-from fedsub.methods.stacked.walks import return_probabilities
+from fedsub.methods.stacked.propagation import return_probabilities, use_kernel
 from fedsub.methods.tasks import NodeClassification
 
 HIDDEN = (64, 128, 256)
@@ -69,7 +63,7 @@ class FedTADOptions(Options):
     shared_over: Literal["clients", "classes"] = "clients"
     """Axis over which r sums to one: the clients for each class, or each client's classes (OpenFGL)."""
     divergence: Literal["kl", "l1"] = "kl"
-    """Divergence D: KL of predictions, or the mean absolute difference of logits (the authors' code)."""
+    """D: KL(softmax z^k ‖ softmax z), or the mean absolute difference of logits (the authors' code)."""
     semantic: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₁, weight of the generator's cross-entropy, at least 0."""
     diversity: NonNegative = tunable(1.0, log=(0.1, 10))
@@ -109,9 +103,9 @@ class FedTAD(FederatedMethod):
     server_state = ("server", "server_optimiser", "maker", "maker_optimiser")
     task: NodeClassification
     found: Tensor
-    """Unnormalised reliability κ, (K, C)."""
+    """κ, (K, C)."""
     reliability: Tensor
-    """Reliability r, (K, C), over the clients present."""
+    """r, (K, C), among the clients present in a round."""
     labels: Tensor
     """Labels y of the generated nodes, (m,)."""
     server: Parameters
@@ -122,24 +116,22 @@ class FedTAD(FederatedMethod):
     maker_optimiser: torch.optim.Optimizer
 
     def build(self) -> None:
-        """Do FedAvg's set-up; prepare reliabilities, generator and server model.
-
-        Raises UserError for fewer generated nodes than classes.
-        """
+        """Prepare κ, generator and server model. Raises UserError for fewer generated nodes than classes."""
         super().build()
         options, classes = self.options, self.task.width
         if options.nodes < classes:
             raise UserError(f"FedTAD's nodes={options.nodes} is below the number of classes, {classes}")
         counted = options.reliability == "count"
-        self.found = self.task.held.float() if counted else by_walks(self.federation).to(self.device)
+        self.found = self.task.held.float() if counted else by_walks(self.task).to(self.device)
         self.channel.once_up(reliability=self.found)
-        self.reliability = shares(self.found, options.shared_over)
         # Equally many nodes of each class, the remainder in the last class.
         labels = (torch.arange(options.nodes) // (options.nodes // classes)).clamp(max=classes - 1)
         self.labels = labels.to(self.device)
         self.server = {name: value.clone().requires_grad_() for name, value in self.received.items()}
-        width = self.federation.width
-        start = generator_start(options.noise, classes, width, self.generator)
+        start = {"embedding": torch.randn(classes, classes, generator=self.generator)}
+        widths = (options.noise + classes, *HIDDEN, self.federation.width)
+        for index, (inner, outer) in enumerate(pairwise(widths)):
+            start |= prefixed(f"layers.{index}", linear_start(inner, outer, self.generator))
         self.maker = {name: value.to(self.device).requires_grad_() for name, value in start.items()}
         decay = self.schedule.weight_decay
         self.server_optimiser = make_adam(list(self.server.values()), options.rate, decay)
@@ -147,11 +139,12 @@ class FedTAD(FederatedMethod):
 
     def aggregate(self, sent: Message) -> Message:
         """Σ_k p_k w_k after the server's steps; name → (1, …)."""
-        mean = super().aggregate(sent)
         clients = {name: value.detach() for name, value in sent.items()}
-        if not self.channel.everyone:
-            self.reliability = shares(self.found * self.present.unsqueeze(1), self.options.shared_over)
-        for name, value in mean.items():
+        found = self.found * self.present.unsqueeze(1)
+        total = found.sum(dim=0 if self.options.shared_over == "clients" else 1, keepdim=True)
+        # 0 where a sum is 0.
+        self.reliability = torch.where(total > 0, found / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
+        for name, value in super().aggregate(sent).items():
             self.server[name].copy_(value)
         for _ in range(self.options.server_rounds):
             noise = torch.randn(len(self.labels), self.options.noise, generator=self.generator)
@@ -188,13 +181,15 @@ class FedTAD(FederatedMethod):
         unlike = manhattan(features) / features.shape[1]
         diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
         divergence = self.divergence(teachers.detach(), student)
-        return (
-            options.semantic * semantic - divergence + options.diversity * int(self.present.sum()) * diversity
-        )
+        teaching = int(self.present.sum())
+        return options.semantic * semantic - divergence + options.diversity * teaching * diversity
 
     def make(self, noise: Tensor) -> tuple[Tensor, Convolution]:
         """Features, (m, d), of the graph generated from noise (m, ·), and a propagation over its edges."""
-        features = generate(self.maker, noise, self.labels)
+        features = torch.cat([self.maker["embedding"][self.labels], noise], dim=1)
+        for index in range(len(HIDDEN) + 1):
+            features = features @ self.maker[f"layers.{index}.weight"] + self.maker[f"layers.{index}.bias"]
+            features = features.tanh() if index < len(HIDDEN) else features
         graph = nearest_graph(features, self.options.neighbours, self.setting.kernel)
         return features, self.backbone.convolution(graph, features.device)
 
@@ -231,14 +226,12 @@ class FedTAD(FederatedMethod):
         return (weight * losses).sum()
 
 
-def by_walks(federation: Federation) -> Tensor:
-    """κ, (K, C) float32: the sum over the client's training nodes of the class of
+def by_walks(task: NodeClassification) -> Tensor:
+    """κ, (K, C) float32: sums of (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1), with f_v = [x_v ‖ t_v].
 
-        (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),    f_v = [x_v ‖ t_v]
-
-    where t_v are the probabilities that a walk from v returns after 1…5 steps. A row of zeros has cosine 0
-    with every other.
+    t_v are the probabilities that a walk from v returns after 1…5 steps. A row of zeros has cosine 0.
     """
+    federation = task.federation
     walk = return_probabilities(federation.graph, federation.sizes, 5)
     parts = as_scipy(federation.features), sp.csr_matrix(walk.numpy())
     unit = unit_rows(sp.hstack(parts, format="csr"))
@@ -246,36 +239,8 @@ def by_walks(federation: Federation) -> Tensor:
     cosines = np.asarray(unit[source.numpy()].multiply(unit[target.numpy()]).sum(axis=1)).ravel()
     likeness = torch.ones(federation.nodes).index_add(0, target, torch.from_numpy(cosines).float())
     reliability = likeness / (federation.graph.in_degrees() + 1)
-    train, classes = federation.train.nonzero().squeeze(1), federation.classes
-    cell = federation.client[train] * classes + federation.labels[train]
-    total = torch.zeros(federation.clients * classes).index_add(0, cell, reliability[train])
-    return total.view(federation.clients, classes)
-
-
-def shares(reliability: Tensor, over: str) -> Tensor:
-    """Normalise reliabilities (K, C) to sum one over the clients for each class, or over the classes for each
-    client; 0 where a sum is 0."""
-    total = reliability.sum(dim=0 if over == "clients" else 1, keepdim=True)
-    return torch.where(total > 0, reliability / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
-
-
-def generator_start(noise: int, classes: int, width: int, generator: torch.Generator) -> Parameters:
-    """Initial parameters of a generator of `width` features; class embeddings are drawn from N(0, 1)."""
-    parameters = {"embedding": torch.randn(classes, classes, generator=generator)}
-    inner = noise + classes
-    for index, outer in enumerate((*HIDDEN, width)):
-        parameters |= prefixed(f"layers.{index}", linear_start(inner, outer, generator))
-        inner = outer
-    return parameters
-
-
-def generate(parameters: Parameters, noise: Tensor, labels: Tensor) -> Tensor:
-    """Generated features of nodes, (m, d), from their `noise` (m, ·) and `labels` (m,)."""
-    h = torch.cat([parameters["embedding"][labels], noise], dim=1)
-    for index in range(len(HIDDEN) + 1):
-        h = h @ parameters[f"layers.{index}.weight"] + parameters[f"layers.{index}.bias"]
-        h = torch.tanh(h) if index < len(HIDDEN) else h
-    return h
+    total = torch.zeros(task.held.numel()).index_add(0, task.cell.cpu(), reliability[federation.train])
+    return total.view(task.held.shape)
 
 
 def manhattan(features: Tensor) -> Tensor:

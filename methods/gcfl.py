@@ -32,11 +32,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.limits import Limit, NonNegative, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
-from fedsub.methods.core.setting import Setting
+from fedsub.datasets.limits import Limit, NonNegative, Size, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
 from fedsub.methods.core.steps import descend, local_epochs
 from fedsub.methods.stacked.mixing import by_client, cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
@@ -80,9 +77,9 @@ class GCFL(FederatedMethod):
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
-    def __init__(self, options: SplitOptions, setting: Setting) -> None:
-        super().__init__(options, setting)
-        self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
+    def build(self) -> None:
+        super().build()
+        self.clusters = torch.zeros(self.federation.clients, dtype=torch.int64)
         self.changes = {}
 
     def aggregate(self, sent: Message) -> Message:
@@ -109,7 +106,7 @@ class GCFL(FederatedMethod):
         """Split a cluster along its minimum cut; `products` is (K, K), ⟨Δ_k, Δ_l⟩."""
         members = (self.clusters == cluster).nonzero().squeeze(1)
         side = minimum_cut(self.edge_weights(products, members))
-        self.clusters[members[torch.from_numpy(side)]] = int(self.clusters.max()) + 1
+        self.clusters[members[side]] = int(self.clusters.max()) + 1
         self.first_split = self.first_split or self.round_number
 
     def meeting_criterion(self, products: Tensor) -> Tensor:
@@ -125,8 +122,7 @@ class GCFL(FederatedMethod):
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Non-negative edge weights from the cosines of the members' Δ, (m, m)."""
         cosines = cosine(products[members][:, members])
-        weights = cosines.clamp(min=0) if self.options.weights == "positive" else cosines + 1
-        return weights.numpy()
+        return (cosines.clamp(min=0) if self.options.weights == "positive" else cosines + 1).numpy()
 
     def average_clusters(self, sent: Message) -> Message:
         """Each client's cluster model, name → (K, …), or (1, …) while there is one cluster."""
@@ -165,10 +161,10 @@ class GCFLPlus(GCFL):
     norm: Tensor
     """(K,) gradient norm of each client's last step; it is kept when the sequences are dropped."""
 
-    def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
-        super().__init__(options, setting)
-        self.norms = deque(maxlen=options.sequence)
-        self.norm = self.heard = torch.zeros(setting.federation.clients, device=self.device)
+    def build(self) -> None:
+        super().build()
+        self.norms = deque(maxlen=self.options.sequence)
+        self.norm = self.heard = torch.zeros(self.federation.clients, device=self.device)
 
     def train_round(self) -> Tensor:
         """Train as FedAvg does, and keep the gradient norm of each client's own last step."""
@@ -204,15 +200,13 @@ class GCFLPlus(GCFL):
         return distances.max() - distances
 
 
-def minimum_cut(weights: np.ndarray) -> np.ndarray:
-    """One side of the Stoer–Wagner minimum cut of a complete graph; (m, m) weights ≥ 0 → (m,) bool."""
+def minimum_cut(weights: np.ndarray) -> list[int]:
+    """Nodes on one side of the Stoer–Wagner minimum cut of a complete graph with weights ≥ 0, (m, m)."""
     graph = nx.from_numpy_array(weights)
     # from_numpy_array omits edges of weight 0, but the graph must be connected.
     graph.add_edges_from((i, j, {"weight": 0.0}) for i, j in nx.non_edges(graph))
     _, (side, _) = nx.stoer_wagner(graph)
-    chosen = np.zeros(len(weights), dtype=bool)
-    chosen[side] = True
-    return chosen
+    return list(side)
 
 
 def time_warping_distances(sequences: np.ndarray) -> np.ndarray:

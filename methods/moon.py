@@ -13,10 +13,8 @@ h_glob and h_prev are computed once a round, without dropout, and are constants.
 models are the common start: ℓ has no gradient and is left out. An absent client keeps its model, from which
 h_prev is computed, until it receives the newest model for its next round.
 
-Departures: the mean of ℓ is over all of a client's nodes, as in OpenFGL; the paper takes the labelled ones
-(`nodes = "training"`). The paper's network has a projection head below its classifier: two linear layers with
-a ReLU between them, whose output is h (`projection`). OpenFGL and all other methods here have none. SGC has
-no hidden layer; with it h is its propagated product, C numbers a node.
+Departures: by default `nodes` and `projection` are OpenFGL's, not the paper's. SGC has no hidden layer; with
+it h is its propagated product, C numbers a node.
 """
 
 from collections.abc import Mapping
@@ -28,10 +26,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import NonNegative, Positive
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import NonNegative, Positive, tunable
+from fedsub.methods.core.base import BOTH_TASKS, Message, Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
@@ -48,14 +44,13 @@ class MoonOptions(Options):
     temperature: Positive = tunable(0.5, log=(0.1, 2))
     """τ, temperature of the contrastive loss, positive."""
     nodes: Literal["all", "training"] = "all"
-    """Nodes over which the contrastive loss is averaged."""
+    """Nodes of a client over which ℓ is averaged; the labelled ones in the paper."""
     projection: bool = False
-    """Whether the network has the paper's projection head below the classifier."""
+    """Whether the network has the paper's projection head below its classifier: two linear layers with a ReLU
+    between them, whose output is h."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        idle: dict[str, str] = {}
-        if self.mu == 0:
-            idle |= {"temperature": "mu above 0", "nodes": "mu above 0"}
+        idle = dict.fromkeys(("temperature", "nodes"), "mu above 0") if self.mu == 0 else {}
         if backbone == "sgc":
             idle["projection"] = "a backbone with hidden layers"
         return idle
@@ -98,25 +93,20 @@ class Moon(FedAvg):
         self.share = (counted / count.clamp(min=1)[federation.client]).to(self.device)
 
     def initial_parameters(self) -> Parameters:
-        """Return the backbone's parameters, and those of the projection head if there is one."""
+        """The backbone's parameters, and `projection.0` and `projection.1` of a projection head."""
         parameters = super().initial_parameters()
-        if self.projects:
-            width = self.backbone.architecture.hidden[-1]
+        if self.options.projection and self.architecture.backbone != "sgc":
+            width = self.architecture.hidden[-1]
             for layer in (0, 1):
                 start = prefixed(f"projection.{layer}", linear_start(width, width, self.generator))
                 parameters |= stack(start, self.federation.clients, self.device)
         return parameters
 
-    @property
-    def projects(self) -> bool:
-        """Whether there is a projection head."""
-        return self.options.projection and self.backbone.architecture.backbone != "sgc"
-
     def embed(self, dropout: Dropout | None) -> Tensor:
-        """The classifier's input, (n, width): the backbone's h, or W₂ relu(W₁ h + b₁) + b₂ if `projects`."""
+        """The classifier's input, (n, width): the backbone's h, or with a head W₁ relu(W₀ h + b₀) + b₁."""
         parameters, segments = self.parameters, self.inputs.segments
         h = self.backbone.embed(self.inputs, parameters, dropout)
-        if not self.projects:
+        if "projection.0.weight" not in parameters:
             return h
         h = segment_product(h, parameters["projection.0.weight"], segments)
         h = activate(h, parameters["projection.0.bias"], segments, None)

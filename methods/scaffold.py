@@ -16,9 +16,7 @@ each client's own number of epochs.
 Departures: the local steps are the schedule's. (ii) is a mean gradient only with plain descent,
 `optimiser = "sgd"`. With Adam, (ii) is kept as in OpenFGL; (i) has the gradient's scale with both.
 Algorithm 1 has no weight decay. (ii) contains its mean over the steps; (i) leaves it out, since it does not
-differ between clients. p_k are the schedule's weights, where the paper has 1/K. OpenFGL weighs the models
-with p_k but the controls evenly, so that they no longer correct towards the weighted objective
-(`control_weights = "uniform"`).
+differ between clients. p_k are the schedule's weights, where the paper has 1/K.
 """
 
 from dataclasses import dataclass
@@ -28,10 +26,8 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Positive
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Positive, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
 from fedsub.methods.core.steps import backward, local_epochs
 from fedsub.methods.stacked.mixing import column, for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
@@ -47,7 +43,8 @@ class ScaffoldOptions(Options):
     control: Literal["steps", "gradient"] = tunable("steps", choices=("steps", "gradient"))
     """How clients compute their control: from local `steps`, or as the `gradient` at the received model."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
-    """Clients' weights in the server's control c: the models' weights, or 1/K (OpenFGL)."""
+    """Clients' weights in the server's control c: those of the models, or 1/K (OpenFGL), with which controls
+    no longer correct towards the weighted objective."""
 
 
 class CorrectedMethod(FederatedMethod):

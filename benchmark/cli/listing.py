@@ -13,7 +13,8 @@ from fedsub.benchmark.spec import protocol as protocols
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
-from fedsub.datasets.options import OptionValue, defaults_in_words
+from fedsub.datasets.limits import Range
+from fedsub.datasets.options import OptionValue, defaults_in_words, format_value
 
 
 def print_listing(console: Console) -> None:
@@ -50,13 +51,20 @@ def print_method(name: str, console: Console) -> None:
     console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
     module, text = info.docs
     console.print(f"\n{module}\n\n{text}\n", markup=False, highlight=False)
-    tuned = {each.name: str(each.range) for each in own_dimensions(name)}
+    tuned = {each.name: _in_words(each.range) for each in own_dimensions(name)}
     options = [
         (option, default, tuned.get(option, ""), what) for option, default, what in info.explained_options
     ]
     _table(console, "Options", ("name", "default", "tuned over", "what it is"), options)
-    shared = [(each.name, str(each.range)) for each in shared_dimensions()]
+    shared = [(each.name, _in_words(each.range)) for each in shared_dimensions()]
     _table(console, "Tuned with every method (fedsub tune)", ("setting", "over"), shared)
+
+
+def _in_words(range: Range) -> str:
+    if range.choices:
+        lists = (each if isinstance(each, tuple) else (each,) for each in range.choices)
+        return ", ".join("+".join(map(format_value, each)) for each in lists)
+    return f"{range.low:g} to {range.high:g}" + (", log-uniform" if range.log else "")
 
 
 def _method_row(name: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -56,7 +56,7 @@ OVER_CLIENTS = {"worst_client": 0.0, "client_q1": 0.25, "client_median": 0.5, "c
 
 
 class Hooks(TypedDict, total=False):
-    """Optional arguments of a run that do not change the record's figures."""
+    """Optional arguments of a run; all but `apart` leave the record's figures as they are."""
 
     callbacks: Sequence[Callback]
     """Called after every round."""
@@ -64,6 +64,8 @@ class Hooks(TypedDict, total=False):
     """Writes files of the trained method."""
     checkpoint: Callable[[Cell, Federation], Checkpoint]
     """Makes the checkpoint to write and to continue from."""
+    apart: Callable[[Cell, Federation], Outcome]
+    """Trains with each client in a process of its own, in place of this one."""
 
 
 def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
@@ -73,7 +75,8 @@ def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
-        _warm_up(cell.device)
+        if "apart" not in hooks:
+            _warm_up(cell.device)
         try:
             with user_objects(user_objects_of(cell)):
                 return _run(cell, **hooks)
@@ -96,7 +99,9 @@ def _warm_up(device: str) -> None:
 
 def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     reset_peak_memory()
-    if cell.device != "cpu":
+    apart = hooks.get("apart")
+    on_device = cell.device != "cpu" and not apart
+    if on_device:
         torch.cuda.reset_peak_memory_stats(torch.device(cell.device))
     started, processor = time.perf_counter(), time.process_time()
     seed_draws(cell.seed)
@@ -114,36 +119,21 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         for callback in callbacks:
             callback(Round(cell=cell, **vars(done)))
 
+    report = on_round if callbacks else None
     try:
-        outcome = train(method, on_round if callbacks else None, checkpoint)
+        outcome = apart(cell, federation) if apart else train(method, report, checkpoint)
     except CheckpointError as error:
         warnings.warn(f"{error}; the cell starts from round 1", stacklevel=2)
         method, outcome = make_method(), None
     if outcome is None:
-        outcome = train(method, on_round if callbacks else None, checkpoint)
+        outcome = train(method, report, checkpoint)
     extras: dict[str, Any] = {}
     memory = peak_memory_mb()
-    if cell.device != "cpu":
+    if on_device:
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
-    return record_of(cell, outcome, dataset, partition, statistics, setup, round(share, 3), memory, extras)
-
-
-def record_of(
-    cell: Cell,
-    outcome: Outcome,
-    dataset: Dataset,
-    partition: Partition,
-    statistics: Mapping[str, Any],
-    setup: float,
-    share: float | None,
-    memory: float,
-    extras: Mapping[str, Any],
-) -> Record:
-    """Make the record of a run; `setup`: seconds before the outcome's own, `share`: `Result.core_share`,
-    `memory`: `Result.peak_memory_mb`."""
     chosen, own = dict(cell.options), dict(outcome.extras)
     options = registry.make_options(cell.method, chosen)
     by_round = own.pop("by_round", {})
@@ -152,15 +142,16 @@ def record_of(
     result = Result(
         metrics={name: float(value) * 100 for name, value in metrics.items()},
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
-        # Only over `seconds`: callbacks, checkpoints and saved files may wait for other things.
-        core_share=share,
+        # Only over `seconds`: callbacks, checkpoints and saved files may wait for other things. A
+        # federation's other processes do its work.
+        core_share=None if apart else round(share, 3),
         selected_round=outcome.selected_round,
         peak_memory_mb=memory,
         bytes=dict(outcome.bytes),
         default_options={name: each for name, each in asdict(options).items() if name not in chosen},
         note=dataset.note,
         privacy=registry.describe(cell.method).privacy_of(options),
-        partition_statistics=dict(statistics),
+        partition_statistics=statistics,
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         by_round=by_round,
         by_client={"test": [round(100 * score, 4) for score in outcome.test_by_client]},
@@ -169,13 +160,13 @@ def record_of(
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
 
-def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpack[Hooks]) -> Record:
-    """Run a cell by `run`, or by `how`, and turn any exception into a failed record.
+def attempt(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
+    """Run a cell and turn any exception into a failed record.
 
     A record that could not be stored, as of a method that returns no numbers, is a failure too.
     """
     try:
-        return (how or run)(cell, **hooks).reread()
+        return run(cell, **hooks).reread()
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -14,7 +14,7 @@ from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import Callback, Round
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
 from fedsub.benchmark.execution.engines.process import to_pool
-from fedsub.benchmark.execution.flower.loopback import federated
+from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.execution.leases import Leases, holder, leased
 from fedsub.benchmark.execution.logs import keep_log, logged
 from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
@@ -76,8 +76,10 @@ def run_cells(
             hooks["callbacks"] = told
         elif told and isinstance(engine, ProcessPool):
             engine, hooks["callbacks"] = replace(engine, on_round=partial(_tell, told)), [to_pool]
-        run: Any = work or (partial(attempt, how=federated) if is_flower else None)
-        run = partial(run or (debugged if request.pdb else attempt), **hooks)
+        if is_flower:
+            hooks["apart"] = loopback.run
+        how: Any = work or (debugged if request.pdb else attempt)
+        run: Any = partial(how, **hooks)
         if not is_here:
             run = partial(logged, WithObjects(objects, run) if objects else run, results)
         if isinstance(engine, SlurmEngine):

@@ -27,10 +27,10 @@ import msgspec
 from fedsub.benchmark.machine import ROOT, digest_of_sources
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import user_cache, write_atomically
+from fedsub.datasets.limits import Range, ranges_of
 from fedsub.datasets.options import OptionValue, Spec, defaults_of, format_name, format_value, parse_name
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import has_user_objects
-from fedsub.datasets.ranges import Range, ranges_of
 
 MESSAGES = Path(__file__).parent / "messages.toml"
 """Bytes that a client of a small graph sends, as the channel counts (`tests/methods/test_messages.py`)."""

@@ -16,9 +16,9 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import user_objects_of
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Range, ranges_of
 from fedsub.datasets.options import format_name
 from fedsub.datasets.plugins import user_objects
-from fedsub.datasets.ranges import Range, ranges_of
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 

@@ -26,11 +26,6 @@ then 200 epochs alone. Here both steps share the schedule's rounds, by default h
 round of the second is `epochs` steps. P passes a second softmax in cos(P) and in ŷ, as in the code. The
 extractor is the backbone, whose Adam keeps its state; the code's default is a ChebNet on [X ‖ ÂX] with a new
 Adam in each round. X is the extractor's input. Links are not predicted, since P and HCS need classes.
-
-X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the concatenated weights of
-all networks. B is stored as one square matrix for each client, padded to the largest; R is computed row by
-row (`messages.py`). A training step computes z₃ only for the training nodes, which its loss reads; M needs
-all pairs.
 """
 
 from collections.abc import Mapping
@@ -41,13 +36,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.federation import Federation
-from fedsub.datasets.limits import Count, PositiveShare, Share
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, PositiveShare, Share, tunable
 from fedsub.methods.adafgl.messages import SMALLEST
 from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
-from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register
 from fedsub.methods.core.steps import descend
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.backbones import normalised_adjacency
@@ -57,10 +49,6 @@ from fedsub.methods.stacked.segments import ranks
 from fedsub.methods.tasks import NodeClassification
 
 PREFIX = "personal"
-STEPS = 10
-"""Steps of label propagation."""
-SPREAD = 0.5
-"""κ, the neighbours' share in a step of label propagation."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,7 @@ class AdaFGL(FederatedMethod):
     begun: Tensor
     """(K,) bool, the clients that have trained in the second step; the others predict with the extractor."""
     networks: Personal | None = None
-    """The second step's networks, built from P and HCS."""
+    """The second step's networks; `logits` makes them of `prior`, which a checkpoint may replace."""
     heads: Heads
     """Outputs of the parts in the last forward pass of the second step."""
 
@@ -121,15 +109,13 @@ class AdaFGL(FederatedMethod):
         self.homophily = torch.zeros_like(self.shares)
         self.begun = torch.zeros_like(self.present)
         if self.federated_rounds < self.schedule.rounds:
-            self.homophily = homophily(self.federation, self.task, self.generator, self.device)
+            self.homophily = homophily(self.task, self.generator)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start, and equal networks of the second step for all clients."""
-        options, clients = self.options, self.federation.clients
-        shared = super().initial_parameters()
-        width, classes = self.federation.width, self.task.width
-        own = personal_start(width, options.hops, options.width, classes, self.generator)
-        return shared | prefixed(PREFIX, stack(own, clients, self.device))
+        shared, options, federation = super().initial_parameters(), self.options, self.federation
+        own = personal_start(federation.width, options.hops, options.width, self.task.width, self.generator)
+        return shared | prefixed(PREFIX, stack(own, federation.clients, self.device))
 
     def train_round(self) -> Tensor:
         """Train as FedAvg, or take the second step's local steps; return the last step's loss, ()."""
@@ -142,45 +128,36 @@ class AdaFGL(FederatedMethod):
         self.begun = self.begun | self.present
         return [descend(self) for _ in range(self.options.epochs)][-1]
 
-    @property
-    def personal(self) -> Personal | None:
-        """The second step's networks; None in the first."""
-        if self.prior is None:
-            return None
-        if self.networks is None or self.networks.prior is not self.prior:
-            self.networks = Personal(self, self.prior)
-        return self.networks
-
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or the logarithms of the probabilities that the parts predict; (n, C)."""
-        personal = self.personal
-        if personal is None:
+        if self.prior is None:
             return super().logits(dropout)
-        self.heads = personal.heads(unprefixed(PREFIX, self.parameters), dropout)
+        if self.networks is None or self.networks.prior is not self.prior:
+            self.networks = Personal(self, self.prior)
+        self.heads = self.networks.heads(unprefixed(PREFIX, self.parameters), dropout)
         begun = self.begun[self.task.client].unsqueeze(1)
-        return torch.where(begun, personal.predicted(self.heads), personal.prior).clamp(min=SMALLEST).log()
+        return torch.where(begun, self.networks.predicted(self.heads), self.prior).clamp(min=SMALLEST).log()
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of the losses of their parts, ()."""
-        if self.personal is None:
+        if self.prior is None or self.networks is None:
             return super().objective(logits)
         each = {name: self.task.client_loss(head) for name, head in self.heads.items()}
-        return self.personal.loss(self.heads, each)
+        return self.networks.loss(self.heads, each)
 
     def send(self) -> Message:
         """FedAvg's message in the first step, nothing in the second."""
         return {} if self.round_number > self.federated_rounds else super().send()
 
 
-def homophily(
-    federation: Federation, task: NodeClassification, generator: torch.Generator, device: torch.device
-) -> Tensor:
+def homophily(task: NodeClassification, generator: torch.Generator) -> Tensor:
     """HCS, (K,) in [0, 1]: accuracy of labels propagated from half of a client's training nodes to the rest.
 
     The seeds S are the smaller half: in a random permutation of all training nodes, drawn by `generator`, the
-    first ⌊m_k / 2⌋ of client k. Y⁰ is one-hot on S, 1/C elsewhere. Ten times: Y ← κ Â Y + (1 − κ) Y⁰, then
+    first ⌊m_k / 2⌋ of client k. Y⁰ is one-hot on S, 1/C elsewhere. Ten times: Y ← ½ Â Y + ½ Y⁰, then
     Y[S] += Y⁰[S]. A client without training nodes has 0.
     """
+    federation, device = task.federation, task.client.device
     order = torch.randperm(len(task.train), generator=generator).to(device)
     client, grouped = task.client[task.train[order]].sort(stable=True)
     order, size = order[grouped], task.train_count.to(device)
@@ -191,8 +168,7 @@ def homophily(
     start = torch.full((federation.nodes, task.width), 1 / task.width, device=device)
     start = start.index_copy(0, rows, labels)
     convolution = normalised_adjacency(federation.graph, device)
-    spread = spread_labels(convolution, start, rows, labels, STEPS, SPREAD)
+    spread = spread_labels(convolution, start, rows, labels, steps=10, share=0.5)
     right = spread[task.train[held_out]].argmax(dim=1) == task.train_labels[held_out]
-    count = torch.bincount(client[~is_seed], minlength=federation.clients)
     total = torch.bincount(client[~is_seed], weights=right.float(), minlength=federation.clients)
-    return (total / count.clamp(min=1)).float()
+    return (total / (size - size // 2).clamp(min=1)).float()

@@ -23,6 +23,9 @@ from fedsub.methods.stacked.segments import Segments
 ALIKE = 0.999
 """Cosine above which two predictions count as equal."""
 SMALLEST = 1e-12
+Receivers = tuple[Tensor, Segments]
+"""The r nodes that receive messages, at most q of a client: their rows among all n nodes, (r,) ascending, and
+the clients' segments of these rows."""
 
 
 def unit_softmax(z: Tensor) -> Tensor:
@@ -42,44 +45,35 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
     return alike
 
 
-class Receivers(NamedTuple):
-    """The r nodes that receive messages, at most q of a client."""
-
-    rows: Tensor
-    """(r,) rows among all n nodes, ascending."""
-    segments: Segments
-    """The clients' segments of these rows."""
-
-
 class Messages:
-    """Computes z₃ from Z."""
+    """Computes z₃ from Z and B = `alike`, (K, m, m) bool."""
 
     def __init__(self, alike: Tensor, beta: float, segments: Segments) -> None:
-        """`alike` is B, (K, m, m) bool."""
         self.alike, self.beta, self.segments = alike, beta, segments
         self.count = torch.stack([square.count_nonzero() for square in alike])
         """(K,) number of ones in B."""
-        self.everyone = Receivers(torch.arange(segments.rows, device=alike.device), segments)
+        self.everyone: Receivers = torch.arange(segments.rows, device=alike.device), segments
 
     def __call__(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
         """z₃ for the receivers, Z for other nodes, (n, C); `slope` (K, 1) is φ's.
 
         With U' = max(R', 0) Z and V' = max(−R', 0) Z, φ(R')Z = U' − slope · V' and φ(−R')Z = V' − slope · U'.
         """
-        unit, client = unit_softmax(z), receivers.segments.client
+        rows, among = receivers
+        unit = unit_softmax(z)
         padded = self.segments.pad(unit)
         mean, top = self._mean(padded), self._top(unit, padded)
         if kernels.compiled(z):
             above, below = _Sums.apply(unit, z, mean, self, receivers)
         else:
             above, below = self._sums(padded, z, mean, receivers)
-        own = z.index_select(0, receivers.rows)
-        above = above / (top - mean).clamp(min=SMALLEST).index_select(0, client).unsqueeze(1) + own
-        below = below / mean.clamp(min=SMALLEST).index_select(0, client).unsqueeze(1)
-        slope = slope.index_select(0, client)
+        own = z.index_select(0, rows)
+        above = above / (top - mean).clamp(min=SMALLEST).index_select(0, among.client).unsqueeze(1) + own
+        below = below / mean.clamp(min=SMALLEST).index_select(0, among.client).unsqueeze(1)
+        slope = slope.index_select(0, among.client)
         towards, away = above - slope * below, below - slope * above
         found = (towards.softmax(dim=1) - away.softmax(dim=1) + own) / 2
-        return z.index_copy(0, receivers.rows, found)
+        return z.index_copy(0, rows, found)
 
     def _mean(self, unit: Tensor) -> Tensor:
         """μ, (K,), in float64, since R − μ may be small: Σ_i≠j ⟨u_i, u_j⟩ = Σ_i ⟨u_i, Σ_j u_j − u_i⟩."""
@@ -89,71 +83,62 @@ class Messages:
         return ((self.beta * self.count + (1 - self.beta) * cosines) / sizes).float()
 
     def _top(self, unit: Tensor, padded: Tensor) -> Tensor:
-        """M, (K,); its gradient goes to one of the pairs that attain the maximum."""
+        """M, (K,), over all pairs, also in training; its gradient goes to one of the pairs that attain it."""
         client = torch.arange(len(padded), device=unit.device)
-        with torch.no_grad():
-            node, other = self._highest(unit, padded)
-            alike = self.alike[client, node, other]
-        cosine = (padded[client, node] * padded[client, other]).sum(dim=1)
-        return (self.beta * alike + (1 - self.beta) * cosine) * (node != other)
-
-    def _highest(self, unit: Tensor, padded: Tensor) -> tuple[Tensor, Tensor]:
-        """A pair of nodes with the highest R in each client, (K,) each; one node twice if it is alone."""
         if kernels.compiled(unit):
-            found = torch.zeros(2, self.segments.clients, dtype=torch.int64)
-            _find_highest(self.arrays(unit), *found.numpy())
-            return found[0], found[1]
-        likeness = self._likeness(padded, self.everyone)
-        node = likeness.amax(dim=2).argmax(dim=1)
-        return node, likeness[torch.arange(len(padded), device=unit.device), node].argmax(dim=1)
-
-    # ------------------------------------------------------- by torch's operations
+            node, other = torch.zeros(2, len(padded), dtype=torch.int64)
+            _find_highest(self.arrays(unit), node.numpy(), other.numpy())
+        else:
+            with torch.no_grad():
+                likeness = self._likeness(padded, self.everyone)
+                node = likeness.amax(dim=2).argmax(dim=1)
+                other = likeness[client, node].argmax(dim=1)
+        cosine = (padded[client, node] * padded[client, other]).sum(dim=1)
+        # A node that is alone is its own pair.
+        return (self.beta * self.alike[client, node, other] + (1 - self.beta) * cosine) * (node != other)
 
     def _sums(self, unit: Tensor, z: Tensor, mean: Tensor, receivers: Receivers) -> tuple[Tensor, Tensor]:
-        """U and V of the receivers, (r, C) each."""
+        """U and V of the receivers, (r, C) each, by torch's operations."""
         likeness, padded = self._likeness(unit, receivers), self.segments.pad(z)
         mean = mean.view(-1, 1, 1)
         near = likeness > mean
         above = ((likeness - mean) * near) @ padded
         below = likeness.masked_fill(near, 0) @ padded
-        return receivers.segments.unpad(above), receivers.segments.unpad(below)
+        _, among = receivers
+        return among.unpad(above), among.unpad(below)
 
     def _likeness(self, unit: Tensor, receivers: Receivers) -> Tensor:
         """The receivers' rows of R, (K, q, m); `unit` is (K, m, C)."""
-        place, among = self.segments.place[receivers.rows], receivers.segments
-        rows, alike = (among.pad(whole.flatten(0, 1)[place]) for whole in (unit, self.alike))
-        found = self.beta * alike + (1 - self.beta) * rows @ unit.transpose(1, 2)
+        rows, among = receivers
+        place = self.segments.place[rows]
+        heard, alike = (among.pad(whole.flatten(0, 1)[place]) for whole in (unit, self.alike))
+        found = self.beta * alike + (1 - self.beta) * heard @ unit.transpose(1, 2)
         own = among.place * self.segments.longest + place % self.segments.longest
         found.view(-1).index_fill_(0, own, 0)
         return found
 
-    # -------------------------------------------------------- by compiled passes
-
     def arrays(self, unit: Tensor) -> "Likeness":
         """The arrays from which every pass computes R."""
-        ends = self.segments.ends.numpy()
-        unit = unit.detach().contiguous()
+        rows, ends = unit.detach().contiguous().numpy(), self.segments.ends.numpy()
         shares = np.float32(self.beta), np.float32(1 - self.beta)
         starts = ends - self.segments.sizes.numpy()
-        return Likeness(unit.numpy(), _across(unit), self.alike.numpy(), *shares, starts, ends)
+        return Likeness(rows, rows.T.copy(), self.alike.numpy(), *shares, starts, ends)
 
 
 class Likeness(NamedTuple):
     """The arrays from which R of all clients is computed."""
 
     unit: np.ndarray
-    """u, (n, C)."""
     across: np.ndarray
-    """uᵀ, (C, n)."""
+    """u, (n, C), and uᵀ, (C, n)."""
     alike: np.ndarray
     """B, (K, m, m)."""
     beta: np.float32
     rest: np.float32
     """1 − β."""
     starts: np.ndarray
-    """(K,) first row of each client."""
     ends: np.ndarray
-    """(K,) one past the last row of each client."""
+    """(K,) first row of each client, and one past its last."""
 
 
 class _Sums(torch.autograd.Function):
@@ -163,9 +148,10 @@ class _Sums(torch.autograd.Function):
     def forward(
         ctx: Any, unit: Tensor, z: Tensor, mean: Tensor, messages: Messages, receivers: Receivers
     ) -> tuple[Tensor, Tensor]:
-        found = z.new_empty(2, len(receivers.rows), z.shape[1])
-        ctx.given = messages.arrays(unit), _across(z), mean.detach().numpy()
-        ctx.at = receivers.rows.numpy(), receivers.segments.client_array
+        rows, among = receivers
+        found = z.new_empty(2, len(rows), z.shape[1])
+        ctx.given = messages.arrays(unit), z.detach().numpy().T.copy(), mean.detach().numpy()
+        ctx.at = rows.numpy(), among.client_array
         _sum_messages(*ctx.given, *ctx.at, *found.numpy())
         return found[0], found[1]
 
@@ -178,10 +164,6 @@ class _Sums(torch.autograd.Function):
         to_unit, to_across, to_z, to_mean = handed
         to_unit += to_across.T
         return torch.from_numpy(to_unit), torch.from_numpy(to_z.T), torch.from_numpy(to_mean), None, None
-
-
-def _across(h: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(h.detach().numpy().T)
 
 
 @compile_pass

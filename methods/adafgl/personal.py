@@ -26,14 +26,12 @@ copying these weights, which are most of a round's data. Columns: for each power
 LAYERS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
 SLOPES = {"homophilous": "homophilous", "smoothed": "plain", "messages": "messages", "features": "plain"}
 """Network → the PReLU it uses; `features` and `smoothed` share one, as in the authors' code."""
-SLOPE = 0.25
-"""Initial slope of a PReLU, torch's default."""
 
 
 def personal_start(
     width: int, hops: int, hidden: int, classes: int, generator: torch.Generator
 ) -> Parameters:
-    """One client's initial parameters: Xavier's times √2 with zero bias, and a slope for each PReLU."""
+    """One client's start: Xavier's times √2, zero bias, and for each PReLU torch's default slope, 0.25."""
     parameters: Parameters = {}
     for net, layers in LAYERS.items():
         inner = width if net == "features" else (hops + 1) * width
@@ -45,14 +43,13 @@ def personal_start(
     smoothed = [parameters.pop(f"{net}.0.weight").view(hops + 1, width, hidden) for net in SMOOTHED]
     columns = [torch.stack(smoothed, dim=2).transpose(0, 1).flatten(1), parameters.pop("features.0.weight")]
     parameters[FIRST] = torch.cat(columns, dim=1)
-    return parameters | {f"slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())}
+    return parameters | {f"slope.{name}": torch.full((1,), 0.25) for name in dict.fromkeys(SLOPES.values())}
 
 
 class Personal:
-    """The second step's networks on n nodes; the caller holds the parameters."""
+    """The second step's networks on n nodes; `prior` is P, (n, C). The caller holds the parameters."""
 
     def __init__(self, method: "AdaFGL", prior: Tensor) -> None:
-        """`prior` is P, (n, C)."""
         options, share, rows = method.options, method.homophily, method.task.train
         self.prior, self.features, self.hops = prior, method.inputs.features, options.hops
         self.segments = segments = method.inputs.segments
@@ -65,7 +62,7 @@ class Personal:
         self.smooth = Smoothing(method.federation.graph, alike, unit_softmax(prior), options.alpha, segments)
         """h → Ā h."""
         self.messages = Messages(alike, options.beta, segments)
-        self.trained = Receivers(rows, segments.among(rows))
+        self.trained: Receivers = rows, segments.among(rows)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
         """Outputs of the parts that some client predicts with. In training z₃ is computed only for the
@@ -78,7 +75,7 @@ class Personal:
         return found
 
     def _first(self, parameters: Weights) -> Heads:
-        """X̃ W or X W for the networks' first layers, (n, width) each, from one product with X."""
+        """X̃ W = X W₀ + Ā(X W₁ + Ā(…)) or X W for the networks' first layers, (n, width) each."""
         smoothed = [name for name in SMOOTHED if name in self.nets]
         product, powers = self.features.times(parameters[FIRST]), self.hops + 1
         width = product.shape[1] // (len(SMOOTHED) * powers + 1)

@@ -58,22 +58,17 @@ class Smoothing:
 def _chain(alike: Tensor, predicted: Tensor, scale: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
     """The order of the rows, (n,), client by client, and the (n, n) matrix of the differences in B + I
     between each row and the previous one, its columns multiplied by `scale`, (n,)."""
-    order, rows, columns, values = [], [], [], []
-    sizes = segments.sizes.tolist()
+    parts, sizes = [], segments.sizes.tolist()
     starts = (segments.sizes.cumsum(0) - segments.sizes).tolist()
     for square, own, start in zip(alike, predicted.split(sizes), starts, strict=True):
         places = torch.from_numpy(_nearest_next(torch.cdist(own, own).cpu().numpy())).to(alike.device)
         both = square[: len(own), : len(own)].to(torch.int8).fill_diagonal_(1)[places]
         both[1:] -= both[:-1].clone()
         row, column = both.nonzero(as_tuple=True)
-        order.append(start + places)
-        rows.append(start + row)
-        columns.append(start + column)
-        values.append(both[row, column])
-    column, every = torch.cat(columns), torch.arange(segments.rows + 1, device=alike.device)
-    pointer = torch.searchsorted(torch.cat(rows), every, out_int32=True)
-    value = torch.cat(values) * scale[column]
-    return torch.cat(order), csr_tensor(pointer, column.int(), value, (segments.rows, segments.rows))
+        parts.append((start + places, start + row, start + column, both[row, column]))
+    order, row, column, value = (torch.cat(each) for each in zip(*parts, strict=True))
+    pointer = torch.searchsorted(row, torch.arange(len(order) + 1, device=row.device), out_int32=True)
+    return order, csr_tensor(pointer, column.int(), value * scale[column], (len(order), len(order)))
 
 
 def _nearest_next(distance: np.ndarray) -> np.ndarray:

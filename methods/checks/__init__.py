@@ -12,10 +12,9 @@ from typing import Any
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.checks import rounds, runs
-from fedsub.methods.checks.subject import CheckError, Skipped, Subject
+from fedsub.methods.checks.subject import CheckError as CheckError
+from fedsub.methods.checks.subject import Skipped, Subject
 from fedsub.methods.core.base import FederatedMethod
-
-__all__ = ["CHECKS", "CheckError", "check_method", "checked"]
 
 CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "options state their limits": runs.options,

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.checks.subject import Skipped, Subject, apart, reread, with_other_labels
-from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.base import FederatedMethod, Message
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
@@ -37,8 +36,7 @@ def isolated(subject: Subject) -> None:
         method.build()
         if method.every_epoch:
             raise Skipped("clients and server exchange messages in every step")
-        start_round(method, 1)
-        end_round(method)
+        _run(method, rounds=1)
     with_other_labels(second, ~others)
     for method in (first, second):
         start_round(method, 2)
@@ -76,16 +74,11 @@ def absent(subject: Subject) -> None:
                 other.parameters[name].copy_(value)
         if one_model:
             continue
-        away = dict.fromkeys(trained, ~method.present)
-        _check_kept(subject, before, trained, away, "local training changes")
+        _check_kept(subject, before, trained, ~method.present, "local training changes")
+        _check_kept(subject, trained, received, ~(method.present | method.receiving), "messages change")
         # Clients of the next round receive; the others keep their models, even if they have trained.
-        away = {
-            name: ~method.receiving
-            if name.startswith("parameters.")
-            else ~(method.present | method.receiving)
-            for name in received
-        }
-        _check_kept(subject, trained, received, away, "messages change")
+        models = {name: value for name, value in received.items() if name.startswith("parameters.")}
+        _check_kept(subject, trained, models, ~method.receiving, "messages change")
     whole = subject.make(subject.setting(WHOLE, clients=5, nodes=150))
     train(whole)
     sent, most = (each.channel.bytes_up + each.channel.bytes_down for each in (method, whole))
@@ -102,13 +95,12 @@ def counted(subject: Subject) -> None:
     """
     if subject.info.merged:
         raise Skipped("there is one client")
-    messages: list[Message] = []
-    first, carried = _recorded(subject, messages)
+    first, messages, carried = _recorded(subject)
     channel = first.channel
     passed = (channel.bytes_up and channel.bytes_down) or channel.bytes_once
     others = first.federation.client > 0
     for what in ("labels", "features"):
-        second, _ = _recorded(subject, [], messages if passed else None, what)
+        second, *_ = _recorded(subject, what, messages if passed else None)
         if apart(first.predict()[others], second.predict()[others]):
             break
     else:
@@ -128,12 +120,11 @@ def counted(subject: Subject) -> None:
 
 
 def _recorded(
-    subject: Subject, messages: list[Message], replayed: list[Message] | None = None, other: str = ""
-) -> tuple[FederatedMethod, int]:
-    """Run three rounds, with `other` labels or features at client 0; return the method and the bytes up of
-    its messages. `messages` collects what arrives at the server; `replayed` arrives in its place."""
-    schedule = Schedule(rounds=3, learning_rate=0.05)
-    method = subject.make(subject.setting(schedule))
+    subject: Subject, other: str = "", replayed: list[Message] | None = None
+) -> tuple[FederatedMethod, list[Message], int]:
+    """Run three rounds, with `other` labels or features at client 0; return the method, the messages that
+    arrive at the server, and their bytes. `replayed` is read in their place."""
+    method = subject.make(subject.setting(Schedule(rounds=3, learning_rate=0.05)))
     if other == "features":
         held, count = method.federation, int(method.federation.sizes[0])
         rows = torch.cat([torch.arange(count).flip(0), torch.arange(count, held.nodes)])
@@ -141,6 +132,7 @@ def _recorded(
     seed_draws(method.setting.seed)
     method.build()
     up, size = method.channel.up, 0
+    messages: list[Message] = []
 
     def recorded(message: Message, known: Message | None = None, who: Tensor | None = None) -> Message:
         nonlocal size
@@ -153,10 +145,15 @@ def _recorded(
     method.channel.up = recorded  # type: ignore[method-assign]
     if other == "labels":
         with_other_labels(method, torch.arange(3) == 0)
-    for number in range(1, schedule.rounds + 1):
+    _run(method)
+    return method, messages, size
+
+
+def _run(method: FederatedMethod, rounds: int | None = None) -> None:
+    """Run the first `rounds` of a method that is built; None: all."""
+    for number in range(1, (rounds or method.schedule.rounds) + 1):
         start_round(method, number)
         end_round(method)
-    return method, size
 
 
 def _moved(subject: Subject, schedule: Schedule) -> set[str]:
@@ -166,14 +163,13 @@ def _moved(subject: Subject, schedule: Schedule) -> set[str]:
     method = subject.make(subject.setting(schedule, clients=5, nodes=150))
     method.build()
     start = {name: value.detach().clone() for name, value in method.parameters.items()}
-    start_round(method, 1)
-    end_round(method)
+    _run(method, rounds=1)
     return {name for name, value in method.parameters.items() if apart(value.detach(), start[name])}
 
 
 def _round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
     """Run a round in which clients that neither train nor receive have wrong labels (and `models`)."""
-    start = method.attendance.present(number) | method.attendance.present(number + 1)
+    start = (method.attendance[number - 1 : number + 1] > 0).any(dim=0)
     labels = with_other_labels(method, ~start)
     start_round(method, number)
     with torch.no_grad():
@@ -202,13 +198,13 @@ def _of_clients(method: FederatedMethod) -> dict[str, Tensor]:
 
 
 def _check_kept(
-    subject: Subject, before: dict[str, Tensor], after: dict[str, Tensor], away: dict[str, Tensor], what: str
+    subject: Subject, before: dict[str, Tensor], after: dict[str, Tensor], away: Tensor, what: str
 ) -> None:
-    """Raise CheckError where a client of `away` did not keep its slice. Adam makes its state in the first
-    step, so state that was missing before must be zero."""
+    """Raise CheckError where a client of `away`, (K,) bool, did not keep its slice. Adam makes its state in
+    the first step, so state that was missing before must be zero."""
     for name, value in after.items():
         old = before.get(name, torch.zeros_like(value))
-        if not torch.equal(value[away[name]], old[away[name]]):
+        if not torch.equal(value[away], old[away]):
             raise subject.fail(
                 f"{what} {name} of absent clients: keep their values with "
                 "methods.stacked.mixing.for_clients(new, old, self.present)"
@@ -258,9 +254,7 @@ def _trained(method: FederatedMethod) -> bool:
     seed_draws(method.setting.seed)
     method.build()
     before = method.generator.get_state().tolist(), draws()
-    for number in range(1, APART.rounds + 1):
-        start_round(method, number)
-        end_round(method)
+    _run(method)
     return before != (method.generator.get_state().tolist(), draws())
 
 

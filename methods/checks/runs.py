@@ -8,8 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from fedsub.datasets.hints import hints_of
-from fedsub.datasets.limits import limits_in
-from fedsub.datasets.ranges import ranges_of
+from fedsub.datasets.limits import limits_in, ranges_of
 from fedsub.methods.checks.subject import Subject, reread
 from fedsub.methods.core.base import Options
 from fedsub.methods.core.schedule import Schedule

@@ -8,6 +8,7 @@ from functools import partial
 
 import numba
 import numpy as np
+from numpy import ndarray
 
 FREE = {"nnan", "ninf", "nsz", "contract", "reassoc"}
 """Fast-math flags for sums. Division by an estimate is not allowed: the compiler does it where it vectorises
@@ -18,8 +19,7 @@ _compile = partial(numba.njit, cache=True, nogil=True, error_model="numpy")
 compile_pass = _compile(fastmath=FREE)
 """Decorator for all compiled passes, those of `methods.stacked.kernels` and those of single modules.
 
-numba caches a compiled pass until the pass's own file changes. After changing the loops below, touch the
-files of the passes that call them.
+numba caches a pass until its own file changes: after changing the loops below, touch their callers' files.
 """
 
 _in_order = _compile(fastmath={"contract"}, forceinline=True)
@@ -29,9 +29,7 @@ _ZERO = np.float32(0)
 
 
 @_in_order
-def sum_rows(
-    start: int, end: int, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
-) -> None:
+def sum_rows(start: int, end: int, column: ndarray, value: ndarray, h: ndarray, out: ndarray) -> None:
     """out = Σ value[e] · h[column[e]] over the entries e from start to end; h (n · width,), out (width,).
 
     Four rows are added at once, so that `out` is read and written once for them.
@@ -65,9 +63,7 @@ def sum_rows(
 
 
 @_compile(fastmath=FREE, forceinline=True)
-def multiply_rows(
-    start: int, end: int, column: np.ndarray, h: np.ndarray, own: np.ndarray, out: np.ndarray
-) -> None:
+def multiply_rows(start: int, end: int, column: ndarray, h: ndarray, own: ndarray, out: ndarray) -> None:
     """out[e] = ⟨h[column[e]], own⟩ for the entries e from start to end; h (n · width,), own (width,)."""
     width, more = np.uint64(len(own)), (end - start) % 2
     if more:
@@ -85,9 +81,7 @@ def multiply_rows(
 
 
 @_in_order
-def spread_rows(
-    start: int, end: int, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
-) -> None:
+def spread_rows(start: int, end: int, column: ndarray, value: ndarray, h: ndarray, out: ndarray) -> None:
     """out[column[e]] += Σ_j value[j, e] · h[j] for the entries e from start to end; value (steps, entries),
     h (steps, width), out (n · width,)."""
     steps, width = value.shape[0], np.uint64(h.shape[1])

@@ -13,11 +13,12 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.limits import check_limits
 from fedsub.methods import tasks
-from fedsub.methods.core.channel import Channel, Message
+from fedsub.methods.core.channel import Channel
+from fedsub.methods.core.channel import Message as Message
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.steps import Attendance, begin_round, client_optimiser, descend, local_epochs
-from fedsub.methods.core.uplink import Uplink, check_accountant
+from fedsub.methods.core.steps import begin_round, client_optimiser, descend, draw_attendance, local_epochs
+from fedsub.methods.core.uplink import Draws, Uplink, check_accountant
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, OWN, Architecture, runs_with
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
@@ -201,11 +202,12 @@ class FederatedMethod:
     """Trained parameters, name → (K, …) leaf tensors."""
     optimiser: torch.optim.Optimizer
     shares: Tensor
-    """(K,), sum 1, the clients' weights p_k in averages over all clients."""
+    """(K,), sum 1, the clients' weights p_k in averages over all clients, by the schedule's weighting."""
     received: Parameters
     """Shared parameters as last received, name → (1 or K, …); at first the common start. Clients and server
     know them."""
-    attendance: Attendance
+    attendance: Tensor
+    """(rounds, K) int64, local epochs of each client in each round; 0 where it is absent."""
 
     # Of the round, set by `begin_round`:
     weights: Tensor
@@ -236,10 +238,8 @@ class FederatedMethod:
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare inputs, parameters and optimiser; counted as set-up, not as training.
-
-        Raises UserError where the method does not support the setting.
-        """
+        """Prepare inputs, parameters and optimiser; counted as set-up, not as training. Raises UserError
+        where the method does not support the setting."""
         federation = self.federation
         self._prepare_rounds()
         use_kernel(federation.graph, self.setting.kernel)
@@ -251,7 +251,6 @@ class FederatedMethod:
         self.parameters = self.initial_parameters()
         check_parameters(self.info.name, self.parameters, self.shared(), self.unshared, federation.clients)
         self.optimiser = client_optimiser(self, list(self.parameters.values()))
-        self.shares = _shares(self).to(self.device)
         begin_round(self, 1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
         self.channel.models = frozenset(self.received)
@@ -259,8 +258,12 @@ class FederatedMethod:
         self.channel.refuse(not self.received)
 
     def _prepare_rounds(self) -> None:
-        """Draw the attendance and make the channel. Raises UserError where the schedule is not supported."""
-        schedule, clients = self.schedule, self.federation.clients
+        """Weigh the clients, draw their attendance and make the channel. Raises UserError where the schedule
+        is not supported."""
+        schedule, clients, sizes = self.schedule, self.federation.clients, self.federation.sizes
+        counts = {"uniform": torch.ones(clients), "nodes": sizes, "training-nodes": self.task.train_count}
+        share = counts[schedule.weighting].float()
+        self.shares = (share / share.sum()).to(self.device)
         partial = schedule.partial and not self.info.merged
         if partial and self.info.needs_everyone:
             raise UserError(
@@ -268,8 +271,9 @@ class FederatedMethod:
                 "do not set participation, stragglers or leavers"
             )
         attended = schedule if partial else schedule.attended_by_all()
-        self.attendance = Attendance.draw(attended, clients, self.setting.seed)
-        self.channel = Channel(clients, Uplink.of(schedule, self.setting.seed))
+        self.attendance = draw_attendance(attended, clients, self.setting.seed)
+        has_uplink = schedule.privacy_clip > 0 or schedule.compresses
+        self.channel = Channel(clients, Uplink(schedule, Draws(self.setting.seed)) if has_uplink else None)
         self.channel.everyone = not partial
         if schedule.privacy_noise:
             check_accountant()
@@ -369,11 +373,3 @@ def prepare(
 def rows_read(method: FederatedMethod) -> Tensor | None:
     """(t,) rows whose outputs training reads; None: all."""
     return method.task.read if method.labelled_outputs_only else None
-
-
-def _shares(method: FederatedMethod) -> Tensor:
-    """The clients' weights p_k, (K,), sum 1, by the schedule's weighting."""
-    sizes = method.federation.sizes
-    counts = {"uniform": torch.ones(len(sizes)), "nodes": sizes, "training-nodes": method.task.train_count}
-    share = counts[method.schedule.weighting].float()
-    return share / share.sum()

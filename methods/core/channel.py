@@ -57,14 +57,14 @@ class Channel:
     @property
     def private(self) -> bool:
         """Whether only models that the uplink has made private may be sent."""
-        return self.uplink is not None and self.uplink.clip > 0
+        return self.uplink is not None and self.uplink.schedule.privacy_clip > 0
 
     def up(self, message: Message, known: Message | None = None, who: Tensor | None = None) -> Message:
         """Send a message from the clients of `who`, (K,) bool (None: those present); return what arrives.
 
         Zeros arrive for a client that does not send. `known`, name → (1 or K, …), are the models that both
-        sides have; an uplink changes the updates relative to them.
-        Raises UserError for a message that must be private and is not.
+        sides have; an uplink changes the updates relative to them. Raises UserError for a message that must
+        be private and is not.
         """
         who = self.sending if who is None else who
         return self.arrive(self.leave(message, known, who), known, who)
@@ -72,9 +72,8 @@ class Channel:
     def leave(self, message: Message, known: Message | None, who: Tensor) -> Message:
         """The clients' half of `up`: return the message as it is sent."""
         plain = message
-        if self.uplink is None or not known or not any(name in known for name in message):
-            encoded: Message = {}
-        else:
+        encoded: Message = {}
+        if self.uplink is not None and known and any(name in known for name in message):
             self.refuse(not known.keys() <= message.keys())
             encoded, size = self.uplink.send(message, known, who)
             self.bytes_up += size
@@ -109,10 +108,7 @@ class Channel:
 
     def rows_up(self, **rows: Tensor | Sequence[Tensor]) -> None:
         """Count rows that clients send to the server or to each other in this round, at their full size, by
-        the name of what they hold.
-
-        Raises UserError where updates must be private.
-        """
+        the name of what they hold. Raises UserError where updates must be private."""
         self.refuse(self.private and bool(rows))
         self.bytes_up += _sum(rows)
 
@@ -139,9 +135,11 @@ class Channel:
         """Raise UserError if `refused` and there is an uplink: it cannot handle the method's messages."""
         if refused and self.uplink is not None:
             only = "models and nothing else" if self.private else "models"
+            named = {"privacy_clip": self.private, "quantise or top_k": self.uplink.schedule.compresses}
+            settings = " and ".join(name for name, is_set in named.items() if is_set)
             raise UserError(
-                f"{self.uplink.settings} needs a method that sends {only}, as FedAvg does: leave it out, or "
-                "choose another method"
+                f"{settings} needs a method that sends {only}, as FedAvg does: leave it out, or choose "
+                "another method"
             )
 
     def _size(self, message: Message, who: Tensor, listed: int) -> int:

@@ -27,16 +27,14 @@ class ClientHalf:
     """One client: it receives, trains and sends."""
 
     def __init__(self, method: FederatedMethod, draws: Draws | None = None) -> None:
-        """`method` has one client; `draws` are the random numbers of its uplink (None: secret ones).
-
-        Raises UserError for a method whose clients cannot run apart.
-        """
+        """`method` has one client; `draws` are the random numbers of its uplink (None: secret ones). Raises
+        UserError for a method whose clients cannot run apart."""
         seed_draws(method.setting.seed)
         method.build()
         check_apart(method)
         self.method = method
         if method.channel.uplink is not None:
-            method.channel.uplink = replace(method.channel.uplink, draws=draws or Draws(None))
+            method.channel.uplink.draws = draws or Draws(None)
         self.state = State(method=method)
         """The client's state between messages, to save and restore."""
 
@@ -85,10 +83,8 @@ class ServerHalf:
         return self.method.epochs
 
     def answer(self, number: int, messages: Sequence[Message | None]) -> list[Message]:
-        """Return the answer to each client; a message None stands for a client that was not heard.
-
-        Raises UserError if no client was heard, and for a lost message if the method needs every client.
-        """
+        """Return the answer to each client; a message None stands for a client that was not heard. Raises
+        UserError if no client was heard, and for a lost message if the method needs every client."""
         method = self.method
         heard = [each for each in messages if each is not None]
         if not heard:
@@ -100,7 +96,7 @@ class ServerHalf:
                         f"client {client} did not answer in round {number}, and {method.info.title} needs "
                         f"every client, because {reason}"
                     )
-                method.attendance.epochs[number - 1, client] = 0
+                method.attendance[number - 1, client] = 0
         begin_round(method, number)
         forms = {name: value for each in heard for name, value in each.items()}
         zeros = {name: torch.zeros_like(value) for name, value in forms.items()}

@@ -76,10 +76,8 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[FederatedMethod]:
-    """Return the method class of a name or of a path to a .py file.
-
-    Raises UserError with the nearest names, and for a plug-in that cannot be imported or is no method.
-    """
+    """Return the method class of a name or of a path to a .py file. Raises UserError with the nearest names,
+    and for a plug-in that cannot be imported or is no method."""
     given = plugins.user_object(NOUN, name)
     if isinstance(given, type) and issubclass(given, FederatedMethod):
         return given
@@ -98,11 +96,8 @@ def describe(name: str) -> MethodInfo:
 
 
 def make_options(name: str, values: Mapping[str, Any]) -> Options:
-    """Make the method's options from plain values, with defaults filled in.
-
-    Raises UserError for an unknown option, a value of the wrong type, one outside its choices and a
-    number that is not finite.
-    """
+    """Make the method's options from plain values, with defaults filled in. Raises UserError for an unknown
+    option, a value of the wrong type, one outside its choices and a number that is not finite."""
     kind = describe(name).options
     return kind(**checked_options(name, kind, values))
 

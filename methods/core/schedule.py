@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from fedsub.datasets.errors import UserError, check_choice
-from fedsub.datasets.limits import Count, Limit, NonNegative, PositiveShare, Share, check_limits
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, Limit, NonNegative, PositiveShare, Share, check_limits, tunable
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")

@@ -1,11 +1,10 @@
 """Selection of the round that a protocol reports, and its scores."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedsub.methods.tasks import Evaluation
 from fedsub.methods.tasks.metrics import Score
 
 AVERAGED = {
@@ -51,65 +50,31 @@ class Curve:
         share = np.where(present, weights[kind], 0)
         return np.where(present, self.value * share, 0).sum(axis=-1) / np.maximum(share.sum(axis=-1), 1)
 
+    def score(self, chosen: np.ndarray, kind: str) -> float:
+        """Scores of the clients at their evaluations `chosen`, (K,), averaged by `kind`; NaN if nothing is
+        scored."""
+        return float(self.at(chosen).averaged(kind)[0]) if self.weight.any() else float("nan")
 
-@dataclass(frozen=True)
-class History:
-    """Every evaluation of a run; R evaluations, K clients."""
 
-    rounds: np.ndarray
-    """(R,) round numbers."""
-    validation: Curve
-    test: Curve
-    further: dict[str, Curve]
-    """Name of each other metric → its curve on the test items."""
-    validation_loss: np.ndarray
-    """(R,) mean loss over all validation items."""
-    training_loss: np.ndarray
-    """(R,) mean over clients of the local loss in the round's last epoch."""
+def select(validation: Curve, losses: np.ndarray, rule: str) -> np.ndarray:
+    """Index of the reported evaluation for each client, (K,). `losses`, (R,), are means over all validation
+    items; `rule` is one of `methods.core.schedule.RULES`. `per-client` gives a client without validation
+    items its first evaluation."""
+    value = validation.value
+    if rule == "per-client":
+        return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)
+    if rule in AVERAGED:
+        index = validation.averaged(AVERAGED[rule]).argmax()
+    elif rule == "pooled-validation-loss":
+        index = np.where(np.isnan(losses), np.inf, losses).argmin()
+    else:
+        index = np.int64(len(value) - 1)
+    return np.full(value.shape[1], index)
 
-    @classmethod
-    def of(
-        cls, rounds: list[int], evaluations: Sequence[Evaluation], losses: list[float], nodes: np.ndarray
-    ) -> "History":
-        """Stack the evaluations of `rounds`; `nodes`, (K,), counts each client's nodes."""
-        return cls(
-            rounds=np.array(rounds),
-            validation=Curve.of((each.validation for each in evaluations), nodes),
-            test=Curve.of((each.test for each in evaluations), nodes),
-            further={
-                name: Curve.of((each.further[name] for each in evaluations), nodes)
-                for name in evaluations[0].further
-            },
-            validation_loss=np.array([each.validation_loss for each in evaluations]),
-            training_loss=np.array(losses),
-        )
 
-    def select(self, rule: str) -> np.ndarray:
-        """Index of the reported evaluation for each client, (K,); `rule` is one of
-        `methods.core.schedule.RULES`. `per-client` gives a client without validation items its first one."""
-        value = self.validation.value
-        if rule == "per-client":
-            return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)
-        if rule in AVERAGED:
-            index = self.validation.averaged(AVERAGED[rule]).argmax()
-        elif rule == "pooled-validation-loss":
-            index = np.where(np.isnan(self.validation_loss), np.inf, self.validation_loss).argmin()
-        else:
-            index = np.int64(len(self.rounds) - 1)
-        return np.full(value.shape[1], index)
-
-    def median(self, chosen: np.ndarray) -> int:
-        """Median of the evaluation indices `chosen`, (K,), over the clients with a validation score, or over
-        all if none has one."""
-        able = ~np.isnan(self.validation.value).all(axis=0)
-        ordered = np.sort(chosen[able] if able.any() else chosen)
-        return int(ordered[len(ordered) // 2])
-
-    def score(self, chosen: np.ndarray, kind: str, further: str = "") -> float:
-        """Test scores of the clients at their evaluations `chosen`, (K,), averaged by `kind`.
-
-        The metric named `further`, if given, replaces the first one. NaN if nothing is scored.
-        """
-        curve = self.further[further] if further else self.test
-        scored = curve.weight.any()
-        return float(curve.at(chosen).averaged(kind)[0]) if scored else float("nan")
+def median(validation: Curve, chosen: np.ndarray) -> int:
+    """Median of the evaluation indices `chosen`, (K,), over the clients with a validation score, or over all
+    if none has one."""
+    able = ~np.isnan(validation.value).all(axis=0)
+    ordered = np.sort(chosen[able] if able.any() else chosen)
+    return int(ordered[len(ordered) // 2])

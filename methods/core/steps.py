@@ -5,7 +5,6 @@ its exchange, so the clients of the next round receive in the exchange of this o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,50 +17,38 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.optimiser import Descent, MaskedOptimiser, make_adam
 
 
-@dataclass(frozen=True, eq=False)
-class Attendance:
-    """Attendance of K clients in R rounds, drawn for a whole run."""
+def draw_attendance(schedule: Schedule, clients: int, seed: int) -> Tensor:
+    """Draw each client's local epochs in each round, (R, K) int64, 0 where it is absent.
 
-    epochs: Tensor
-    """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
-
-    @classmethod
-    def draw(cls, schedule: Schedule, clients: int, seed: int) -> "Attendance":
-        """Draw each round's clients: the schedule's share of all, at least one, among those that have not
-        left. The share of stragglers among them get 1 to `local_epochs` − 1 epochs, drawn uniformly.
-
-        Raises UserError for a client that does not exist, for a round without clients, and for a share of
-        stragglers that gives none in any round.
-        """
-        generator = stream(seed, "participation")
-        leaving = np.full(clients, schedule.rounds + 1)
-        schedule.check_clients(clients)
-        for client, number in schedule.departures.items():
-            leaving[client] = number
-        if (leaving <= schedule.rounds).all():
-            raise UserError(f"leavers={schedule.leavers} removes every client: keep at least one")
-        wanted = max(1, round(schedule.participation * clients))
-        epochs = np.zeros((schedule.rounds, clients), dtype=np.int64)
-        for number in range(1, schedule.rounds + 1):
-            order = generator.permutation(clients)
-            staying = order[leaving[order] > number]
-            chosen = staying[:wanted]
-            slow = chosen[: round(schedule.stragglers * len(chosen))]
-            epochs[number - 1, chosen] = schedule.local_epochs
-            if len(slow):
-                epochs[number - 1, slow] = generator.integers(1, schedule.local_epochs, len(slow))
-        fewer = (epochs > 0) & (epochs < schedule.local_epochs)
-        if schedule.stragglers and not fewer.any():
-            most = int((epochs > 0).sum(axis=1).max())
-            raise UserError(
-                f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "
-                f"raise it above {0.5 / most:.2g} or raise participation"
-            )
-        return cls(torch.from_numpy(epochs))
-
-    def present(self, round_number: int) -> Tensor:
-        """(K,) bool, the clients of a round (from 1); after the last round, those of the last."""
-        return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
+    A round has the schedule's share of all clients, at least one, among those that have not left. The share
+    of stragglers among them get 1 to `local_epochs` − 1 epochs, drawn uniformly. Raises UserError for a
+    client that does not exist, for a round without clients, and for a share of stragglers that gives none in
+    any round.
+    """
+    generator = stream(seed, "participation")
+    leaving = np.full(clients, schedule.rounds + 1)
+    schedule.check_clients(clients)
+    for client, number in schedule.departures.items():
+        leaving[client] = number
+    if (leaving <= schedule.rounds).all():
+        raise UserError(f"leavers={schedule.leavers} removes every client: keep at least one")
+    wanted = max(1, round(schedule.participation * clients))
+    epochs = np.zeros((schedule.rounds, clients), dtype=np.int64)
+    for number, row in enumerate(epochs, start=1):
+        order = generator.permutation(clients)
+        chosen = order[leaving[order] > number][:wanted]
+        slow = chosen[: round(schedule.stragglers * len(chosen))]
+        row[chosen] = schedule.local_epochs
+        if len(slow):
+            row[slow] = generator.integers(1, schedule.local_epochs, len(slow))
+    fewer = (epochs > 0) & (epochs < schedule.local_epochs)
+    if schedule.stragglers and not fewer.any():
+        most = int((epochs > 0).sum(axis=1).max())
+        raise UserError(
+            f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "
+            f"raise it above {0.5 / most:.2g} or raise participation"
+        )
+    return torch.from_numpy(epochs)
 
 
 def begin_round(method: Any, number: int) -> None:
@@ -71,9 +58,10 @@ def begin_round(method: Any, number: int) -> None:
         method.channel.uplink.draws.begin(number)
     if number > 1 and method.channel.everyone:
         return
-    attendance, device = method.attendance, method.device
-    method.epochs = attendance.epochs[number - 1].to(device)
-    method.present, method.receiving = (attendance.present(each).to(device) for each in (number, number + 1))
+    # After the last round, its own clients receive.
+    rows = number - 1, min(number, len(method.attendance) - 1)
+    now, following = (method.attendance[row].to(method.device) for row in rows)
+    method.epochs, method.present, method.receiving = now, now > 0, following > 0
     method.working = method.channel.sending = method.present
     method.channel.receiving = method.receiving
     method.weights = weights_among(method.shares, method.present)

@@ -19,7 +19,7 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.core.evaluation import scoring_of
 from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
-from fedsub.methods.core.selection import Curve, History
+from fedsub.methods.core.selection import Curve, median, select
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.uplink import epsilon
@@ -66,6 +66,7 @@ class Progress:
     """Processor time of all phases of `FederatedMethod.seconds`."""
     evaluations: list[Evaluation] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    """(R,) mean over clients of the local loss in the round's last epoch."""
     spent: dict[str, list[float]] = field(default_factory=lambda: {"bytes": [], "seconds": []})
 
 
@@ -123,7 +124,7 @@ def train(
                 progress.evaluations.append(task.evaluate(output))
             now = progress.evaluations[-1]
             if not now.validation.weight.any():
-                items, tested = len(task.validation.labels), bool(now.test.weight.any())
+                items, tested = len(task.validation.labels), bool(now.test[task.metrics[0].name].weight.any())
                 check_selects(schedule, method.federation.source, items, tested)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(method.seconds.values()))
@@ -167,10 +168,8 @@ def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
 
 
 def serve(method: FederatedMethod, sent: Message) -> Message:
-    """Return the server's answer to the message `sent`; both sides remember the shared parameters in it.
-
-    To be called without gradients. Raises UserError for an answer that does not fit.
-    """
+    """Return the server's answer to the message `sent`; both sides remember the shared parameters in it. To
+    be called without gradients. Raises UserError for an answer that does not fit."""
     answer = method.aggregate(sent)
     shared = {name: method.parameters[name] for name in method.received}
     check_answer(method.info.name, answer, sent, shared)
@@ -190,8 +189,8 @@ def check_selects(schedule: Schedule, dataset: Dataset, items: int = 0, tested: 
     if role == "test" and tested:
         return
     if schedule.selection_metric and (items or role == "test"):
-        present = {label for label in dataset.labels.tolist() if label >= 0}
-        empty = ", ".join(str(label) for label in range(dataset.classes) if label not in present)
+        present = set(dataset.labels.tolist())
+        empty = ", ".join(str(each) for each in range(dataset.classes) if each not in present)
         without = f" (class {empty} has no node: number labels from 0)" if empty else ""
         raise UserError(
             f"{schedule.selection_metric} scores no {role} item of {name}, which has {dataset.classes} "
@@ -208,12 +207,13 @@ def _round(
     method: FederatedMethod, scoring: Task, number: int, loss: Tensor, last: Evaluation | None
 ) -> RoundDone:
     channel = method.channel
-    kind = scoring.metrics[0].averaging or method.schedule.averaging
+    main = scoring.metrics[0]
+    kind = main.averaging or method.schedule.averaging
     sizes = scoring.federation.sizes.numpy()
     losses, scores = {"train": float(loss) / method.federation.clients}, {}
     if last is not None:
         losses["validation"] = last.validation_loss
-        roles = {"validation": last.validation, "test": last.test}
+        roles = {"validation": last.validation, "test": last.test[main.name]}
         scores = {
             role: 100 * float(Curve.of([score], sizes).averaged(kind)[0]) for role, score in roles.items()
         }
@@ -244,25 +244,27 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
     figures in `by_round` that are not one a round."""
     schedule = method.schedule
     rounds = [number for number in range(1, schedule.rounds + 1) if schedule.evaluates(number)]
-    history = History.of(rounds, progress.evaluations, progress.losses, nodes)
-    chosen = history.select(schedule.selection)
-    main, *others = task.metrics
-    kind, name = main.averaging or schedule.averaging, main.name
-    metrics = {name: history.score(chosen, kind)}
-    for each in others:
-        metrics[each.name] = history.score(chosen, each.averaging or schedule.averaging, each.name)
-    for rule in SELECTED_BESIDES if history.validation.weight.any() else (LAST,):
-        metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
-    metrics[f"{name}_pooled"] = history.score(chosen, "pooled")
-    metrics[f"{name}_client_mean"] = history.score(chosen, "client-mean")
-    curve = {
-        "round": [int(number) for number in history.rounds],
-        "validation": history.validation.averaged(kind).tolist(),
-        "test": history.test.averaged(kind).tolist(),
-        "loss": history.training_loss.tolist(),
+    validation = Curve.of((each.validation for each in progress.evaluations), nodes)
+    losses = np.array([each.validation_loss for each in progress.evaluations])
+    chosen = select(validation, losses, schedule.selection)
+    metrics, tests = {}, {}
+    for each in task.metrics:
+        tests[each.name] = Curve.of((found.test[each.name] for found in progress.evaluations), nodes)
+        metrics[each.name] = tests[each.name].score(chosen, each.averaging or schedule.averaging)
+    main = task.metrics[0]
+    kind, name, test = main.averaging or schedule.averaging, main.name, tests[main.name]
+    for rule in SELECTED_BESIDES if validation.weight.any() else (LAST,):
+        metrics[f"{name}_{rule.replace('-', '_')}"] = test.score(select(validation, losses, rule), kind)
+    metrics[f"{name}_pooled"] = test.score(chosen, "pooled")
+    metrics[f"{name}_client_mean"] = test.score(chosen, "client-mean")
+    curve: dict[str, Any] = {
+        "round": rounds,
+        "validation": validation.averaged(kind).tolist(),
+        "test": test.averaged(kind).tolist(),
+        "loss": progress.losses,
     }
     channel = method.channel
-    selected = int(history.rounds[history.median(chosen)])
+    selected = rounds[median(validation, chosen)]
     extras = dict(method.extras)
     if schedule.privacy_noise:
         most = int(channel.encoded.max())
@@ -288,6 +290,6 @@ def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: n
             "once": float(channel.bytes_once),
         },
         extras=extras,
-        test_by_client=history.test.at(chosen).value[0].tolist(),
+        test_by_client=test.at(chosen).value[0].tolist(),
         spent=progress.spent,
     )

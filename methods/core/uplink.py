@@ -24,8 +24,7 @@ validation scores.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -66,82 +65,15 @@ class Draws:
         return torch.from_numpy(drawn[self.client :]).to(like.device)
 
 
-class Compression:
-    """Compression of the clients' updates; keeps the parts that their messages left out."""
-
-    state = ("left_out",)
-
-    def __init__(self, bits: int, share: float, feedback: bool) -> None:
-        """`bits` of a value, 0 for float32; `share` of the values that are sent, 1 for all."""
-        self.bits, self.share, self.feedback = bits, share, feedback
-        self.left_out: Tensor | float = 0.0
-
-    def encode(self, update: Tensor, present: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """Encode the clients' updates, (K, P); those of absent clients are not sent.
-
-        Returns `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); if V < P also
-        `update.places`, their indices, (K, V) int32 ascending.
-        """
-        wanted = update + self.left_out
-        sent, values = {VALUES: wanted}, wanted.shape[1]
-        if self.size(values) < self._packed(values):
-            # Values with their indices are shorter.
-            places = wanted.abs().topk(count_kept(values, self.share), dim=1, sorted=False).indices
-            places = places.sort(dim=1).values
-            sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
-        elif self.share < 1:
-            sent = {VALUES: largest(wanted, self.share)}
-        if self.bits:
-            sent[VALUES], sent[SCALE] = quantised(sent[VALUES], self.bits, draws)
-        if self.feedback:
-            left_out = wanted - self.decode(sent, values)
-            self.left_out = torch.where(present.unsqueeze(1), left_out, self.left_out)
-        return sent
-
-    def decode(self, sent: Mapping[str, Tensor], values: int) -> Tensor:
-        """The updates as the server reads them, (K, P) with P = `values`."""
-        read = sent[VALUES]
-        if self.bits:
-            read = read * (sent[SCALE] / (2 ** (self.bits - 1) - 1))
-        if PLACES in sent:
-            read = read.new_zeros(len(read), values).scatter_(1, sent[PLACES].long(), read)
-        return read
-
-    def size(self, values: int) -> int:
-        """Bytes of one client's message for an update of `values` values."""
-        kept = count_kept(values, self.share)
-        return min(self._packed(kept) + INDEX * kept, self._packed(values))
-
-    def _packed(self, values: int) -> int:
-        return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values
-
-
-@dataclass(frozen=True)
 class Uplink:
     """Transforms clients' updates: privacy first, then compression, which sees only private updates."""
 
-    state: ClassVar[tuple[str, ...]] = ("compression",)
-    clip: float
-    """Maximum L2 norm of an update; 0: neither clipping nor noise."""
-    noise: float
-    """Standard deviation of the noise, in units of `clip`."""
-    compression: Compression | None
-    draws: Draws
+    state = ("left_out",)
 
-    @classmethod
-    def of(cls, schedule: Schedule, seed: int) -> "Uplink | None":
-        """Return the schedule's uplink; None if models are sent as they are."""
-        if not (schedule.privacy_clip or schedule.compresses):
-            return None
-        compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
-        own = compression if schedule.compresses else None
-        return cls(schedule.privacy_clip, schedule.privacy_noise, own, Draws(seed))
-
-    @property
-    def settings(self) -> str:
-        """Names of the settings that change messages."""
-        names = {"privacy_clip": self.clip, "quantise or top_k": self.compression}
-        return " and ".join(name for name, part in names.items() if part)
+    def __init__(self, schedule: Schedule, draws: Draws) -> None:
+        self.schedule, self.draws = schedule, draws
+        self.left_out: Tensor | float = 0.0
+        """(K, P), what compression left out of the clients' messages so far."""
 
     def send(
         self, own: Mapping[str, Tensor], received: Mapping[str, Tensor], present: Tensor
@@ -152,11 +84,12 @@ class Uplink:
         `present`, (K,), send nothing.
         """
         update = torch.cat([by_client(own[name].detach() - value) for name, value in received.items()], 1)
-        sent = privatised(update, self.clip, self.noise, self.draws) if self.clip else update
+        sent, clip = update, self.schedule.privacy_clip
+        if clip:
+            sent = privatised(update, clip, self.schedule.privacy_noise, self.draws)
         clients = int(present.sum())
-        if self.compression is not None:
-            size = self.compression.size(update.shape[1])
-            return self.compression.encode(sent, present, self.draws), size * clients
+        if self.schedule.compresses:
+            return self.encode(sent, present), self.size(update.shape[1]) * clients
         # Unchanged models stay exact: w_s + (w − w_s) need not be w.
         changed = (sent != update).any(dim=1)
         models = {
@@ -167,11 +100,51 @@ class Uplink:
 
     def read(self, sent: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The clients' parameters, name → (K, …), as the server reads them from a message."""
-        if self.compression is None or VALUES not in sent:
+        if VALUES not in sent:
             return dict(sent)
-        update = self.compression.decode(sent, sum(value[0].numel() for value in received.values()))
+        update = self.decode(sent, sum(value[0].numel() for value in received.values()))
         beside = {name: value for name, value in sent.items() if name not in (VALUES, SCALE, PLACES)}
         return beside | _moved(received, update)
+
+    def encode(self, update: Tensor, present: Tensor) -> dict[str, Tensor]:
+        """Compress the clients' updates, (K, P); those of absent clients are not sent.
+
+        Returns `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); if V < P also
+        `update.places`, their indices, (K, V) int32 ascending.
+        """
+        wanted, share = update + self.left_out, self.schedule.top_k
+        sent, values = {VALUES: wanted}, wanted.shape[1]
+        if self.size(values) < self._packed(values):
+            # Values with their indices are shorter.
+            places = wanted.abs().topk(count_kept(values, share), dim=1, sorted=False).indices
+            places = places.sort(dim=1).values
+            sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
+        elif share < 1:
+            sent = {VALUES: largest(wanted, share)}
+        if bits := self.schedule.quantise:
+            sent[VALUES], sent[SCALE] = quantised(sent[VALUES], bits, self.draws)
+        if self.schedule.error_feedback:
+            left_out = wanted - self.decode(sent, values)
+            self.left_out = torch.where(present.unsqueeze(1), left_out, self.left_out)
+        return sent
+
+    def decode(self, sent: Mapping[str, Tensor], values: int) -> Tensor:
+        """The updates as the server reads them, (K, P) with P = `values`."""
+        read = sent[VALUES]
+        if bits := self.schedule.quantise:
+            read = read * (sent[SCALE] / (2 ** (bits - 1) - 1))
+        if PLACES in sent:
+            read = read.new_zeros(len(read), values).scatter_(1, sent[PLACES].long(), read)
+        return read
+
+    def size(self, values: int) -> int:
+        """Bytes of one client's compressed message for an update of `values` values."""
+        kept = count_kept(values, self.schedule.top_k)
+        return min(self._packed(kept) + INDEX * kept, self._packed(values))
+
+    def _packed(self, values: int) -> int:
+        bits = self.schedule.quantise
+        return -(-values * bits // 8) + FLOAT if bits else FLOAT * values
 
 
 def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
@@ -184,10 +157,8 @@ def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
 
 
 def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tensor:
-    """Clip updates, (K, P), to norm C = `clip`, above 0, and add noise with σ = `noise`.
-
-    Clipping leaves an update of norm up to C unchanged to the last digit.
-    """
+    """Clip updates, (K, P), to norm C = `clip`, above 0, and add noise with σ = `noise`. Clipping leaves an
+    update of norm up to C unchanged to the last digit."""
     length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
     clipped = torch.where(length > clip, update * (clip / length.clamp(min=clip)), update)
     return clipped.add_(draws.draw("standard_normal", update), alpha=noise * clip) if noise else clipped

@@ -41,20 +41,10 @@ from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, exposed
-from fedsub.methods.fedcog.features import (
-    FeaturePropagation,
-    Matrix,
-    as_matrix,
-    folded,
-    mixed_hops,
-    normalised,
-    plain_seconds,
-    unchanged,
-)
-from fedsub.methods.fedcog.options import DEEP_HOPS, FedCogOptions
-from fedsub.methods.fedopt import ServedMethod, ServerRule
+from fedsub.methods.fedcog.features import FeaturePropagation, as_matrix, folded, mixed_hops, plain_seconds
+from fedsub.methods.fedcog.options import FedCogOptions
+from fedsub.methods.fedopt import ServedMethod
 from fedsub.methods.stacked.activation import Dropout, trains
-from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.networks.gprgnn import start_of_hops
 from fedsub.methods.stacked.parameters import Parameters, stack
@@ -98,17 +88,24 @@ class FedCog(ServedMethod):
     travelled: int = 0
     """Bytes sent between clients in training steps so far."""
     last_values: list[Tensor]
-    """Of every layer (S, width), stand-ins' values in their client's last step; only if some are absent."""
-    layer: int = 0
-    """Number of layers already computed in this step."""
+    """Of every layer (S, width), stand-ins' values in their client's last step, the layer first whose turn is
+    next; only if some clients are absent."""
 
     @property
     def kind(self) -> str:
         return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
-        """Prepare rule and network. With gcn the losses are weighted by K p_k, and models averaged evenly."""
-        self.architecture = self._after_propagation()
+        """Prepare rule and the network that follows the propagation; with gcn the setting's own."""
+        given, hidden = self.setting.architecture, self.options.hidden
+        # If propagated, the input is normalised before that; its gain and bias are part of the weights.
+        if self.kind == "gcn":
+            network = replace(given, backbone="gcn")
+        elif hidden > 0:
+            network = replace(given, backbone="mlp", hidden=(hidden,), head="linear", input_norm=False)
+        else:
+            network = replace(given, backbone="sgc", hops=0, input_norm=False)
+        self.architecture = network
         super().build()
         if self.kind == "gcn":
             # Every client's step minimises Σ p_k F_k, even if it has no training nodes.
@@ -121,19 +118,6 @@ class FedCog(ServedMethod):
         """Whether features are layer-normalised before propagation, with a column of ones appended."""
         return self.setting.architecture.input_norm and self.kind != "gcn"
 
-    def _after_propagation(self) -> Architecture:
-        """The network after the propagation; with gcn the setting's own."""
-        given, hidden = self.setting.architecture, self.options.hidden
-        if self.kind == "gcn":
-            return replace(given, backbone="gcn")
-        # The input is normalised before it is propagated; its gain and bias are part of the weights.
-        if hidden > 0:
-            return replace(given, backbone="mlp", hidden=(hidden,), head="linear", input_norm=False)
-        return replace(given, backbone="sgc", hops=0, input_norm=False)
-
-    def make_rule(self) -> ServerRule:
-        return self.options.rule()
-
     def make_inputs(self) -> Inputs:
         """Couple the graphs and propagate the features; with gcn every step propagates instead."""
         federation = self._coupled()
@@ -142,13 +126,14 @@ class FedCog(ServedMethod):
             self.last_values = []
             convolution = partial(self.convolution, on_travel=self._travel)
             return prepare(self, graph, features, sizes, convolution=convolution)
-        features = as_feature_tensor(self.propagated())
+        features = self.propagated()
+        # The features have been propagated already.
+        further = {"convolution": lambda h: h}
         if self.task.name == "node-classification":
             rows = federation.train.nonzero().squeeze(1)
             chosen, labelled = select_features(features, rows.numpy()), federation.count(federation.train)
-            inputs = prepare(self, graph, chosen, labelled, convolution=unchanged)
-            self.training = inputs, rows.to(self.device)
-        return prepare(self, graph, features, sizes, convolution=unchanged)
+            self.training = prepare(self, graph, chosen, labelled, **further), rows.to(self.device)
+        return prepare(self, graph, features, sizes, **further)
 
     def _coupled(self) -> Federation:
         """Apply LNNC and build the coupled graphs; return the federation after LNNC."""
@@ -169,11 +154,9 @@ class FedCog(ServedMethod):
         }
         return federation
 
-    def propagated(self) -> Matrix:
+    def propagated(self) -> Tensor:
         """The classifier's constant input, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
-        features = as_matrix(self.federation.features)
-        if self.normalises:
-            features = normalised(features)
+        features = as_matrix(self.federation.features, self.normalises)
         step = FeaturePropagation(self.convolution)
         start = time.perf_counter()
         result = mixed_hops(self.kind, features, step, self.hops, self.options.restart)
@@ -184,26 +167,23 @@ class FedCog(ServedMethod):
         self.extras |= {f"propagation_mb_{form}": size_of(*sent) / MEBI for form, sent in forms.items()}
         if self.options.timing:
             self.extras |= plain_seconds(self.federation, features, self.hops)
-        return result
+        return as_feature_tensor(result)
 
     @property
     def hops(self) -> int:
-        return self.options.hops or (self.setting.architecture.hops if self.kind == "sgc" else DEEP_HOPS)
+        return self.options.hops or (self.setting.architecture.hops if self.kind == "sgc" else 10)
 
     def initial_parameters(self) -> Parameters:
-        parameters = super().initial_parameters()
+        further: Parameters = {}
         if self.normalises:
             width = self.federation.width
-            norm = {"norm.gain": torch.ones(width), "norm.bias": torch.zeros(width)}
-            parameters |= stack(norm, self.federation.clients, self.device)
+            further = {"norm.gain": torch.ones(width), "norm.bias": torch.zeros(width)}
         if self.kind == "gprgnn":
-            start = {"hops": start_of_hops(self.options.restart, self.hops)}
-            parameters |= stack(start, self.federation.clients, self.device)
-        return parameters
+            further["hops"] = start_of_hops(self.options.restart, self.hops)
+        return super().initial_parameters() | stack(further, self.federation.clients, self.device)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs, (n, C). If training reads only training nodes, the other rows are then zero."""
-        self.layer = 0
         parameters = self.parameters if self.kind == "gcn" else folded(self.parameters)
         if self.training is None or not trains(dropout):
             return self.backbone.forward(self.inputs, parameters, dropout)
@@ -212,16 +192,17 @@ class FedCog(ServedMethod):
         out = self.backbone.forward(inputs, parameters, dropout)
         return out.new_zeros(self.federation.nodes, out.shape[1]).index_copy(0, rows, out)
 
-    def clients_loss(self, logits: Tensor) -> Tensor:
-        """The sum of the clients' losses, (); with gcn K Σ p_k F_k, whose gradient reaches every client that
-        contributed to client k's outputs."""
+    def objective(self, logits: Tensor) -> Tensor:
+        """The clients' losses and the rule's penalty, (); with gcn the losses are K Σ p_k F_k, whose gradient
+        reaches every client that contributed to client k's outputs."""
         if self.kind != "gcn":
-            return super().clients_loss(logits)
+            return super().objective(logits)
         weights = self.loss_weights
         if not self.channel.everyone:
             weights = weights * self.working
             weights = weights * (self.working.sum() / weights.sum().clamp(min=1e-12))
-        return torch.dot(weights, self.task.client_loss(logits))
+        losses = torch.dot(weights, self.task.client_loss(logits))
+        return losses + self.rule.penalty(self.parameters, self.received)
 
     def _travel(self, values: Tensor) -> Tensor:
         """In a training step, count each value sent to its owner and its gradient sent back."""
@@ -231,25 +212,23 @@ class FedCog(ServedMethod):
         if not self.channel.everyone:
             working = self.working[self.convolution.ends]
             sent = unformed(int(working.all(dim=1).sum()), values.shape[1])
-            if self.layer == len(self.last_values):
-                self.last_values.append(torch.zeros_like(values))
-            values = torch.where(working[:, :1], values, self.last_values[self.layer])
-            self.last_values[self.layer] = values.detach()
-            self.layer += 1
+            known = len(self.last_values) == self.backbone.hops
+            last = self.last_values.pop(0) if known else torch.zeros_like(values)
+            values = torch.where(working[:, :1], values, last)
+            self.last_values.append(values.detach())
         self.travelled += 2 * size_of(sent)
         self.channel.rows_up(hidden=sent, gradients=sent)
         return values
 
     def finish(self) -> None:
-        rounds = self.schedule.rounds
-        total = self.channel.bytes_up + self.channel.bytes_down
-        self.extras["update_seconds"] = self.seconds["train"] / rounds
-        self.extras["update_mb"] = (total - self.travelled) / rounds / MEBI
+        extras, channel, rounds = self.extras, self.channel, self.schedule.rounds
+        extras["update_seconds"] = update = self.seconds["train"] / rounds
+        extras["update_mb"] = (channel.bytes_up + channel.bytes_down - self.travelled) / rounds / MEBI
         if self.kind == "gcn":
-            self.extras["propagation_mb_per_round"] = self.travelled / rounds / MEBI
+            extras["propagation_mb_per_round"] = self.travelled / rounds / MEBI
             return
-        seconds, update = self.extras["propagation_seconds"], self.extras["update_seconds"]
-        self.extras["seconds_ratio_to_update"] = seconds / update if update else math.nan
-        self.extras["mb_ratio_to_update"] = self.extras["propagation_mb"] / self.extras["update_mb"]
-        if "propagation_seconds_central" in self.extras:
-            self.extras["seconds_ratio_to_central"] = seconds / self.extras["propagation_seconds_central"]
+        seconds = extras["propagation_seconds"]
+        extras["seconds_ratio_to_update"] = seconds / update if update else math.nan
+        extras["mb_ratio_to_update"] = extras["propagation_mb"] / extras["update_mb"]
+        if self.options.timing:
+            extras["seconds_ratio_to_central"] = seconds / extras["propagation_seconds_central"]

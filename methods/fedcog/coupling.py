@@ -4,8 +4,7 @@ Lei et al., Federated Learning over Coupled Graphs, section 4.1 (graph decouplin
 
 All clients' internal graphs are one DGL block from the federation's n nodes to n + S rows: the nodes, then
 the stand-ins: one for each pair of a node and another client that holds neighbours of it, sorted by the node.
-All border graphs are a second block, from these rows back to the nodes. Between the two steps the stand-ins'
-values travel.
+All border graphs are a second block, from these rows back to the nodes. Stand-ins' values travel in between.
 
 A stand-in starts at zero, so edges from it to local nodes carry zeros in the internal step. They are left
 out, and only edges towards it are kept. Degrees count both.
@@ -23,6 +22,9 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy, ones_at, unit_rows
 from fedsub.datasets.sets import distinct
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
+
+_ROWS = 2048
+"""Number of nodes whose similarities are in memory at once."""
 
 
 class CoupledConvolution:
@@ -65,12 +67,11 @@ class CoupledConvolution:
         self.border_weight = (looped**-exponent)[targets].to(device)
         """γ of each border edge's target."""
 
-    def __call__(self, h: Tensor, on_travel: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def __call__(self, h: Tensor, on_travel: Callable[[Tensor], Tensor] = lambda values: values) -> Tensor:
         """One propagation, (n, width) → (n, width); differentiable in h. `on_travel` is called with the
         stand-ins' values, (S, width), when they are sent; it returns the arriving values."""
         inner = propagate(self.internal, h, self.internal_weight)
-        if on_travel is not None:
-            inner = torch.cat([inner[: self.nodes], on_travel(inner[self.nodes :])])
+        inner = torch.cat([inner[: self.nodes], on_travel(inner[self.nodes :])])
         return propagate(self.border, inner, self.border_weight)
 
 
@@ -92,10 +93,6 @@ def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
     held = np.isin(client[every.row] * np.int64(total) + every.col, client * np.int64(total) + origin)
     outside = ~held & (first[every.col] >= 0)
     return first[every.col[outside]], every.row[outside].astype(np.int64)
-
-
-_ROWS = 2048
-"""Number of nodes whose similarities are in memory at once."""
 
 
 def exposed(federation: Federation, isolated: bool = False) -> np.ndarray:

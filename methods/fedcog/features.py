@@ -44,33 +44,34 @@ class FeaturePropagation:
         """Numbers of rows, of all values, and of non-zero values sent so far."""
 
     def sent(self) -> dict[str, tuple[Tensor, ...]]:
-        """Tensors sent in each form: all values; the non-zero ones with 32-bit columns and pointers; or only
-        the non-zero ones, as the paper's Table 4 counts by its figures (no receiver could place them)."""
+        """Tensors sent in each form of `FedCogOptions.wire`; columns and row pointers have 32 bits."""
         nonzero = unformed(self.nonzero)
         places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
         return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; the result of a sparse input may be dense."""
-        self.rows += self.convolution.stand_ins
-        self.values += self.convolution.stand_ins * h.shape[1]
-        if isinstance(h, Tensor):
-            return self._dense(h)
-        inner, border = self._matrices
-        terms = int(np.diff(h.indptr)[inner.indices].sum())
-        if terms > DENSE_TERMS * inner.shape[0] * h.shape[1]:
-            return self._dense(as_dense(h))
-        blocks = min(h.shape[1], max(1, -(-terms // BLOCK_TERMS)))
-        columns = h if blocks == 1 else h.tocsc()
-        edges = np.linspace(0, h.shape[1], blocks + 1).astype(int)
-        parts = [self._sparse(columns[:, a:b].tocsr(), inner, border) for a, b in pairwise(edges)]
-        return as_shorter(parts[0] if blocks == 1 else sp.hstack(parts, format="csr"))
+        step = self.convolution
+        self.rows += step.stand_ins
+        self.values += step.stand_ins * h.shape[1]
+        if not isinstance(h, Tensor):
+            inner, _ = self._matrices
+            terms = int(np.diff(h.indptr)[inner.indices].sum())
+            if terms <= DENSE_TERMS * inner.shape[0] * h.shape[1]:
+                return self._sparse(h, min(h.shape[1], max(1, -(-terms // BLOCK_TERMS))))
+            h = as_dense(h)
+        return _in_blocks(partial(step, on_travel=self._count), h, step.nodes + step.stand_ins)
 
-    def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
-        """The three steps of a propagation, for some columns."""
-        half = (inner @ h).tocsr()
-        self.nonzero += int(half.indptr[-1] - half.indptr[self.convolution.nodes])
-        return (border @ half).tocsr()
+    def _sparse(self, h: sp.csr_matrix, blocks: int) -> Matrix:
+        """One propagation, in `blocks` blocks of columns."""
+        inner, border = self._matrices
+        columns = h if blocks == 1 else h.tocsc()
+        parts = []
+        for start, end in pairwise(np.linspace(0, h.shape[1], blocks + 1).astype(int)):
+            half = (inner @ columns[:, start:end].tocsr()).tocsr()
+            self.nonzero += int(half.indptr[-1] - half.indptr[self.convolution.nodes])
+            parts.append((border @ half).tocsr())
+        return as_shorter(parts[0] if blocks == 1 else sp.hstack(parts, format="csr"))
 
     @cached_property
     def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -79,18 +80,9 @@ class FeaturePropagation:
         inner = message_matrix(step.internal, step.internal_weight)
         return inner, message_matrix(step.border, step.border_weight)
 
-    def _dense(self, h: Tensor) -> Tensor:
-        step = self.convolution
-        return _in_blocks(partial(step, on_travel=self._count), h, step.nodes + step.stand_ins)
-
     def _count(self, values: Tensor) -> Tensor:
         self.nonzero += int(torch.count_nonzero(values))
         return values
-
-
-def unchanged(h: Tensor) -> Tensor:
-    """Return h: its features have been propagated before training."""
-    return h
 
 
 def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[str, float]:
@@ -101,13 +93,11 @@ def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[s
     seconds = {}
     for name, (graph, h) in cases.items():
         looped, weight = normalised_edges(graph)
+        step = partial(propagate, looped, weight=weight)
         start = time.perf_counter()
         matrix = None if isinstance(h, Tensor) else message_matrix(looped, weight)
         for _ in range(hops):
-            if isinstance(h, Tensor):
-                h = _in_blocks(partial(propagate, looped, weight=weight), h, len(h))
-            else:
-                h = as_shorter((matrix @ h).tocsr())
+            h = _in_blocks(step, h, len(h)) if isinstance(h, Tensor) else as_shorter((matrix @ h).tocsr())
         seconds[f"propagation_seconds_{name}"] = time.perf_counter() - start
     return seconds
 
@@ -123,9 +113,8 @@ def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor
 
 def as_shorter(matrix: sp.csr_matrix) -> Matrix:
     """A sparse matrix unchanged, or dense if more than `DENSE_SHARE` of its entries are not zero."""
-    if matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
-        return matrix
-    return as_dense(matrix)
+    rows, width = matrix.shape
+    return matrix if matrix.nnz <= DENSE_SHARE * rows * width else as_dense(matrix)
 
 
 def as_dense(matrix: Matrix) -> Tensor:
@@ -133,17 +122,16 @@ def as_dense(matrix: Matrix) -> Tensor:
     return matrix if isinstance(matrix, Tensor) else torch.from_numpy(matrix.toarray())
 
 
-def as_matrix(features: Tensor) -> Matrix:
-    """Features, (n, d), as a matrix: CSR becomes a scipy matrix, or dense if that is shorter."""
-    if features.layout is torch.sparse_csr:
-        return as_shorter(as_scipy(features))
-    return features
+def as_matrix(features: Tensor, normalise: bool = False) -> Matrix:
+    """Features, (n, d), as a matrix: CSR becomes a scipy matrix, or dense if that is shorter.
 
-
-def normalised(features: Matrix) -> Tensor:
-    """Layer-normalised rows, as `input_norm` gives them on the whole graph, and a column of ones for the
-    bias; (n, d) → (n, d + 1)."""
-    dense = as_dense(features)
+    With `normalise`, rows are layer-normalised, as by `input_norm` on the whole graph, and a column of ones
+    is appended for the bias; (n, d + 1).
+    """
+    matrix = as_shorter(as_scipy(features)) if features.layout is torch.sparse_csr else features
+    if not normalise:
+        return matrix
+    dense = as_dense(matrix)
     return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
 
 
@@ -202,6 +190,6 @@ def _side_by_side(levels: Iterable[Matrix], number: int) -> Matrix:
 
 def _add(first: Matrix, second: Matrix) -> Matrix:
     """Sum of two matrices; dense if one of them is."""
-    if isinstance(first, Tensor) != isinstance(second, Tensor):
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
         return as_dense(first) + as_dense(second)
     return first + second

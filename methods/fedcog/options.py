@@ -4,14 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedsub.datasets.limits import NonNegative, Positive, Share, Size
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import NonNegative, Positive, Share, Size, tunable
 from fedsub.methods.core.base import Options
 from fedsub.methods.feddyn import DynamicRegularisation
 from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions, ServerRule
-
-DEEP_HOPS = 10
-"""Hops of APPNP, GBP and GPR-GNN in their papers."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class FedCogOptions(Options):
     lnnc_isolated: bool = False
     """Whether LNNC also joins nodes without any neighbour, as the paper's condition reads literally."""
     hops: Size = 0
-    """L, number of propagations; 0 takes the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
+    """L, number of propagations; 0: the architecture's for sgc, the papers' 10 for appnp, gbp and gprgnn."""
     restart: Share = tunable(0.1, linear=(0.05, 0.5))
     """α of appnp and gbp, and of gprgnn, whose γ_l start at α (1 − α)^l, the last at (1 − α)^L (the paper
     does not give initial values)."""

@@ -4,7 +4,7 @@ Li et al., FedGTA: Topology-aware Averaging for Federated Graph Learning, PVLDB 
 training, with p_v the client's prediction at node v, T its training nodes and d_v the degree of v:
 
     Y⁰ = one-hot labels on T, p_v elsewhere;   s times: Y ← α Â Y + (1 − α) Y⁰, then Y[T] += Y⁰[T]
-    P = softmax(Y), Q = softmax(Y / temperature), with the labels on T
+    P = softmax(Y), Q = softmax(Y / 20), with the labels on T
     M_k = means over the client's nodes of P^j, j = 1…J, and of (P − mean P)^j    moments
     a_k = Σ_v d_v (C/e + Σ_c Q_vc log Q_vc)                                       confidence
     S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
@@ -35,21 +35,14 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Cosine, Count, Positive, Share, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Cosine, Count, Share, Size, tunable
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register
 from fedsub.methods.fedgta.gamlp import GAMLP
-from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
-from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
 from fedsub.methods.tasks import NodeClassification
-
-SMALLEST = 1e-8
-"""Added inside the logarithm, as in the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +57,19 @@ class FedGTAOptions(Options):
     """Steps of label propagation, at least 0."""
     spread: Share = 0.5
     """α, the neighbours' share in a step of label propagation, in [0, 1]."""
-    temperature: Positive = 20.0
-    """Temperature of the softmax in the confidence, positive."""
     propagation: Literal["authors", "openfgl"] = "authors"
     """Label propagation: the authors' or OpenFGL's."""
     network: Literal["backbone", "gamlp"] = "backbone"
     """Network of the clients: the backbone, or GAMLP as in the authors' code."""
-    hops: Size = 3
-    """Hops that GAMLP mixes in addition to the node's own features, at least 0."""
     hop_weights: Literal["nodes", "reference"] = "nodes"
     """Scores by which GAMLP mixes a node's hops: the node's own, or as misread in the authors' code."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
+        idle = {"hop_weights": "network=gamlp"}
         if self.network == "gamlp":
             idle = {"backbone": "network=backbone"}
-            if self.hops == 0:
-                idle["hop_weights"] = "hops above 0"
         if self.threshold == 1:
-            others = ("steps", "spread", "temperature", "propagation")
-            return idle | dict.fromkeys(others, "threshold below 1")
+            return idle | dict.fromkeys(("steps", "spread", "propagation"), "threshold below 1")
         if not self.steps or not self.spread:
             idle |= {"spread": "steps above 0"} if self.spread else {"steps": "spread above 0"}
         return idle
@@ -98,8 +84,6 @@ class FedGTA(FederatedMethod):
 
     options: FedGTAOptions
     task: NodeClassification
-    gamlp: GAMLP | None = None
-    """The network if it is not the backbone."""
     convolution: Convolution
     """One step of label propagation."""
     degree: Tensor
@@ -124,20 +108,11 @@ class FedGTA(FederatedMethod):
             self.convolution = partial(propagate, graph, weight=symmetric_weight(graph).to(self.device))
 
     def make_inputs(self) -> Inputs:
-        inputs, options = super().make_inputs(), self.options
-        if options.network == "gamlp":
-            graph, hidden = self.federation.graph, self.architecture.hidden
-            mixed_rows = self.task.train if options.hop_weights == "reference" else None
-            self.gamlp = GAMLP(graph, inputs.features, options.hops, hidden, self.task.width, mixed_rows)
+        inputs, graph = super().make_inputs(), self.federation.graph
+        if self.options.network == "gamlp":
+            mixed_rows = self.task.train if self.options.hop_weights == "reference" else None
+            self.backbone = GAMLP(self.architecture, graph, inputs.segments.client, mixed_rows)
         return inputs
-
-    def initial_parameters(self) -> Parameters:
-        if self.gamlp is None:
-            return super().initial_parameters()
-        return stack(self.gamlp.initial(self.generator), self.federation.clients, self.device)
-
-    def logits(self, dropout: Dropout | None) -> Tensor:
-        return super().logits(dropout) if self.gamlp is None else self.gamlp(self.parameters, dropout)
 
     def send(self) -> Message:
         moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
@@ -145,8 +120,7 @@ class FedGTA(FederatedMethod):
 
     def aggregate(self, sent: Message) -> Message:
         """Each client's average; for an absent client the last one made for it."""
-        threshold = self.options.threshold
-        matrix = mixing_matrix(sent["moments"], sent["confidence"], threshold, self.present)
+        matrix = mixing_matrix(sent["moments"], sent["confidence"], self.options.threshold, self.present)
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)
         mixed = mix(matrix, {name: sent[name] for name in self.received})
@@ -158,11 +132,12 @@ class FedGTA(FederatedMethod):
         spread = self.propagated(prediction)
         # In both, the rows of T are the labels, not the propagated values.
         likely = spread.softmax(dim=1).index_copy(0, rows, self.labels)
-        softened = (spread / options.temperature).softmax(dim=1).index_copy(0, rows, self.labels)
+        softened = (spread / 20).softmax(dim=1).index_copy(0, rows, self.labels)
         moments = self._powers(likely)
         if options.moments == "hybrid":
             moments += self._powers(likely - segments.spread(segments.mean(likely)))
-        negentropy = (softened * (softened + SMALLEST).log()).sum(dim=1)
+        # The temperature of 20 and the logarithm's 1e-8 are those of the authors' code.
+        negentropy = (softened * (softened + 1e-8).log()).sum(dim=1)
         each = self.degree * (self.task.width / math.e + negentropy)
         return torch.cat(moments, dim=1), segments.sum(each.unsqueeze(1)).squeeze(1).clamp(min=0)
 
@@ -187,13 +162,10 @@ class FedGTA(FederatedMethod):
         return means
 
 
-def mixing_matrix(
-    moments: Tensor, confidence: Tensor, threshold: float, present: Tensor | bool = True
-) -> Tensor:
+def mixing_matrix(moments: Tensor, confidence: Tensor, threshold: float, present: Tensor) -> Tensor:
     """Row i: weights a_j of the clients in S_i, scaled to sum 1, (K, K). `moments` (K, m), `confidence` (K,);
     only clients that are `present`, (K,) bool, are in other clients' S_i."""
-    own = torch.eye(len(moments), dtype=torch.bool, device=moments.device)
-    members = ((cosine(gram([moments])) > threshold) & present) | own
+    members = ((cosine(gram([moments])) > threshold) & present).fill_diagonal_(True)
     weights = members * confidence
     idle = weights.sum(dim=1, keepdim=True) == 0
     weights = torch.where(idle, members.to(weights.dtype), weights)

@@ -41,17 +41,15 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, NonNegative
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import Message
-from fedsub.methods.fediih.pairs import pairwise_softplus
+from fedsub.datasets.limits import Count, NonNegative, tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Message, Options, register
+from fedsub.methods.fediih.pairs import PairwiseSoftplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients
-from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
+from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
 
 
@@ -115,15 +113,13 @@ class FedIIH(FederatedMethod):
 
     def initial_parameters(self) -> Parameters:
         """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""
-        options = self.options
-        inner, hidden = self.federation.width, options.factors * options.width
-        bound = 1 / math.sqrt(hidden)
-        start: Parameters = {}
-        for name, ends in {"first": (inner, hidden), "head": (hidden, self.task.width)}.items():
-            weight, bias = (uniform(shape, bound, self.generator) for shape in (ends, ends[1:]))
-            start |= prefixed(name, {"weight": weight, "bias": bias})
-        if options.variational > 0:
-            start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
+        shape, generator = (self.options.factors, self.options.width), self.generator
+        hidden = math.prod(shape)
+        first = {"first.weight": (self.federation.width, hidden), "first.bias": (hidden,)}
+        start = {name: uniform(size, 1 / math.sqrt(hidden), generator) for name, size in first.items()}
+        start |= prefixed("head", linear_start(hidden, self.task.width, generator))
+        if self.options.variational > 0:
+            start[PRIOR] = torch.randn(shape, generator=generator)
         return stack(start, self.federation.clients, self.device)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -139,7 +135,7 @@ class FedIIH(FederatedMethod):
         """Means and log variances of the nodes' factors, (n, F·D) each; they are equal without dropout."""
         # Both share the first routing and differ from its dropout on.
         routed = self._routed(self.embed(dropout))
-        times = 0 if self.options.layers <= 2 else 1
+        times = int(self.options.layers > 2)
         mean = self._layers(_activate(routed, dropout), times, dropout)
         if dropout is None:
             return mean, mean
@@ -171,7 +167,7 @@ class FedIIH(FederatedMethod):
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
         neighbours = propagate(self.federation.graph, sample)
         joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
-        losses = pairwise_softplus(sample, segments) - joined
+        losses = PairwiseSoftplus.apply(sample, segments) - joined
         reconstruction = losses / segments.sizes.square().to(losses)
         fixed = prior.new_full((), math.log(VARIANCE))
         at_node = prior.flatten(1).index_select(0, segments.client)
@@ -196,9 +192,7 @@ class FedIIH(FederatedMethod):
         mixed = {name: mix_factors(matrix, sent[name], dim=-1) for name in ("first.weight", "first.bias")}
         mixed["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
         mixed["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
-        answer = {
-            name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()
-        }
+        answer = {name: for_clients(new, self.received[name], self.present) for name, new in mixed.items()}
         if self.options.variational > 0:
             total = sent["mean"][self.present].sum(dim=0, keepdim=True)
             answer["center"] = total / (int(self.present.sum()) + VARIANCE)

@@ -20,16 +20,12 @@ ROWS = 256
 """Number of rows of p that are computed at a time."""
 
 
-def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
+class PairwiseSoftplus(torch.autograd.Function):
     """Σ_ij ln(1 + e^(z_i · z_j)) over each client's nodes, i = j included; (n, width) → (K,)."""
-    return _PairwiseSoftplus.apply(z, segments)
-
-
-class _PairwiseSoftplus(torch.autograd.Function):
-    """Computes the gradient together with the sum. The loop over clients costs little beside the products."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, segments: Segments) -> Tensor:
+        # Computes the gradient together with the sum. The loop over clients costs little beside the products.
         total, slope, sizes = z.new_zeros(segments.clients), torch.empty_like(z), segments.sizes.tolist()
         for client, (own, to_own) in enumerate(zip(z.split(sizes), slope.split(sizes), strict=True)):
             for some, to_some in zip(own.split(ROWS), to_own.split(ROWS), strict=True):

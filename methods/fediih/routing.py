@@ -67,7 +67,7 @@ class _Route(torch.autograd.Function):
         lengths = given.new_empty(iterations + 1, *given.shape[:2])
         shares = given.new_empty(iterations, given.shape[1], len(routing.source))
         rows = given.contiguous().flatten(0, 1), units.flatten(0, 2), lengths.flatten(), shares
-        _assign(*ends, *_arrays(*rows))
+        _assign(*ends, *(row.detach().numpy() for row in rows))
         ctx.ends = ends
         ctx.save_for_backward(*rows[1:])
         return units[-1].clone()
@@ -76,12 +76,8 @@ class _Route(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         to_x = torch.zeros_like(gradient, memory_format=torch.contiguous_format)
         rows = gradient.contiguous().flatten(0, 1), *ctx.saved_tensors, to_x.flatten(0, 1)
-        _assign_backward(*ctx.ends, *_arrays(*rows))
+        _assign_backward(*ctx.ends, *(row.detach().numpy() for row in rows))
         return to_x, None, None
-
-
-def _arrays(*tensors: Tensor) -> list[np.ndarray]:
-    return [tensor.detach().numpy() for tensor in tensors]
 
 
 @compile_pass

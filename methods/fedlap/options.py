@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedsub.datasets.limits import Count, NonNegative, Size
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, NonNegative, Size, tunable
 from fedsub.methods.core.base import Options
 
 

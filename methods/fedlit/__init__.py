@@ -33,12 +33,10 @@ import dgl
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, ShareBelowOne
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register, rows_read
-from fedsub.methods.core.channel import Message
+from fedsub.datasets.limits import Count, ShareBelowOne, tunable
+from fedsub.methods.core.base import FederatedMethod, Message, Options, register, rows_read
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
-from fedsub.methods.fedlit.layers import Layer, channel_sum, layers_to_read, linear_sum, messages_between
+from fedsub.methods.fedlit.layers import Layer, channel_sum, layers_to_read, messages_between
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, begins_with, glorot, linear_start, prefixed, stack
@@ -177,27 +175,36 @@ class FedLIT(FederatedMethod):
         """Outputs of every node, (n, C); in training NaN at nodes that the loss does not read."""
         if self.typed is not self.kind:
             self.join_by_type()
-        h = self.project()
         if self.linear:
-            step = partial(propagate, self.graph, weight=self.edge_weight)
-            spread = partial(self.backbone.propagate, step)
-            return linear_sum(h, self.parameters, self.inputs.segments, spread)
+            return self._linear_logits()
+        h, before, parameters = self.project(), self.every, self.parameters
         layers = self.trained if trains(dropout) else [self.every] * self.options.layers
-        before = self.every
+        # Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
+        # As neighbours are summed first, only the layer's own r nodes are multiplied.
         for index, layer in enumerate(layers):
-            h, before = self._layer(h, f"channels.{index}", before, layer, dropout), layer
-        product = segment_product(h, self.parameters["head.weight"], before.segments)
-        return before.among_all(add_bias(product, self.parameters["head.bias"], before.segments))
+            both = before, layer
+            if both not in self.messages:
+                itself = self.backbone.itself
+                self.messages[both] = messages_between(*both, self.graph, self.edge_weight, itself)
+            weight = [parameters[f"channels.{index}.{part}"] for part in self.backbone.weights]
+            bias = parameters[f"channels.{index}.bias"]
+            h = channel_sum(self.messages[both](h), torch.cat(weight, dim=2), bias, layer, dropout)
+            before = layer
+        product = segment_product(h, parameters["head.weight"], before.segments)
+        return before.among_all(add_bias(product, parameters["head.bias"], before.segments))
 
-    def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
-        """Σ_t dropout(relu((Â_t h) W_t + b_t)), h from the layer before, (b, width) → (r, width).
-        As neighbours are summed first, only the r nodes are multiplied."""
-        both = before, layer
-        if both not in self.messages:
-            self.messages[both] = messages_between(*both, self.graph, self.edge_weight, self.backbone.itself)
-        read = self.messages[both](h)
-        weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
-        return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
+    def _linear_logits(self) -> Tensor:
+        """SGC's (Σ_t Â_t^hops x W_t + b_t) W + b, (n, C), as Σ_t Â_t^hops x (W_t W) + (Σ_t b_t) W + b: this
+        propagates C columns of each channel instead of `width`."""
+        segments, parameters, head = self.inputs.segments, self.parameters, self.parameters["head.weight"]
+        weight = parameters["channels.0.weight"] @ head.unsqueeze(1)
+        types, classes = weight.shape[1], weight.shape[3]
+        product = segment_product(self.project(), weight.transpose(1, 2).flatten(2), segments)
+        step = partial(propagate, self.graph, weight=self.edge_weight)
+        spread = self.backbone.propagate(step, product.view(-1, classes))
+        summed = spread.view(-1, types, classes).sum(dim=1)
+        bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
+        return add_bias(summed, bias + parameters["head.bias"], segments)
 
     def occupied(self) -> Tensor:
         """Channels in which any training node has an edge, (K, T) bool."""

@@ -57,11 +57,9 @@ class EdgeClustering:
     def k_means(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Centroids and types by Lloyd's algorithm from k-means++ seeds, for all clients in parallel."""
         centroids = self._seeds(x, generator)
-        kind = self.nearest(x, centroids)
         for _ in range(STEPS):
-            centroids = self.means(x, kind, centroids)
-            kind = self.nearest(x, centroids)
-        return centroids, kind
+            centroids = self.means(x, self.nearest(x, centroids), centroids)
+        return centroids, self.nearest(x, centroids)
 
     def _seeds(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """k-means++ (Arthur & Vassilvitskii 2007): draw an edge with a probability proportional to its

@@ -9,10 +9,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.activation import Dropout, activate
 from fedsub.methods.stacked.features import as_feature_tensor
 from fedsub.methods.stacked.inputs import within
-from fedsub.methods.stacked.parameters import Weights
 from fedsub.methods.stacked.propagation import kernel_of, matrix_product
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
@@ -60,13 +59,11 @@ def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count
 
     A layer that needs most nodes is `every`, the layer of all.
     """
-    layers: list[Layer] = []
-    for hops in range(count):
-        rows = None if read is None else within(graph, read, hops)
-        if rows is None or len(rows) > WORTH * every.nodes:
-            return [every] * (count - hops) + layers
-        layers.insert(0, Layer(every.segments, every.types, rows))
-    return layers
+    if read is None:
+        return [every] * count
+    needed = [within(graph, read, hops) for hops in reversed(range(count))]
+    most = WORTH * every.nodes
+    return [every if len(rows) > most else Layer(every.segments, every.types, rows) for rows in needed]
 
 
 def messages_between(
@@ -114,17 +111,3 @@ def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropou
         dropout = dropout.among(layer.drawn, layer.types * layer.nodes)
     h = activate(segment_product(read, weight, layer.channels), bias, layer.channels, dropout)
     return h.view(layer.types, -1, h.shape[1]).sum(dim=0)
-
-
-def linear_sum(
-    h: Tensor, parameters: Weights, segments: Segments, spread: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b, (n, C), as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: this
-    propagates C columns of each channel instead of `width`. `spread` propagates (T·n, C)."""
-    head = parameters["head.weight"]
-    weight = parameters["channels.0.weight"] @ head.unsqueeze(1)
-    types, classes = weight.shape[1], weight.shape[3]
-    product = segment_product(h, weight.transpose(1, 2).flatten(2), segments)
-    summed = spread(product.view(-1, classes)).view(len(h), types, classes).sum(dim=1)
-    bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
-    return add_bias(summed, bias + parameters["head.bias"], segments)

@@ -35,11 +35,10 @@ from fedsub.methods.core.channel import FLOAT, INDEX, Message, unformed
 from fedsub.methods.fedpub.options import FedPubOptions
 from fedsub.methods.fedpub.proxy import make_proxy, mean_output, mean_output_on
 from fedsub.methods.fedpub.pruning import PREFIX, Pruning, apply_masks, mix_kept, with_masks
-from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
+from fedsub.methods.fedpub.similarity import correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
-from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.mixing import cosine, for_clients, gram
+from fedsub.methods.stacked.mixing import cosine, for_clients, gram, squared_distance
 from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, prefixed, unprefixed
 
 
@@ -90,19 +89,20 @@ class FedPub(FederatedMethod):
         # All masks are one at the start.
         self.counts = torch.full_like(self.epochs, self.size)
         federation = self.federation
-        shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
-        self.label_similarity = label_similarity(shares).to(self.device)
+        shares, alike = label_similarity(federation)
+        self.label_similarity = alike.to(self.device)
         if self.options.similarity == "label":
             self.channel.once_up(class_shares=shares.float())
         self.embedding = partial(mean_output, self.backbone, self.inputs)
         if self.options.similarity == "function" and self.options.proxy != "feature":
             generator = np.random.default_rng(self.setting.seed)
             proxy = make_proxy(self.options.proxy, federation.width, generator)
+            graph, features = proxy
             self.embedding = mean_output_on(
                 proxy, self.backbone, federation.clients, self.task.width, self.device, self.setting.kernel
             )
-            ends = unformed(2, proxy.graph.num_edges(), dtype=torch.int32)
-            self.channel.once_down(proxy=[proxy.features, ends] * federation.clients)
+            ends = unformed(2, graph.num_edges(), dtype=torch.int32)
+            self.channel.once_down(proxy=[features, ends] * federation.clients)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start except for the classifier's, with masks of ones."""
@@ -136,9 +136,8 @@ class FedPub(FederatedMethod):
     def send(self) -> Message:
         """The unmasked weights, and h̃ as `embedding`."""
         message, kept = super().send(), self.pruning(self.parameters).kept()
-        dense = sum(message[name][0].numel() for name in message.keys() - kept.keys())
-        counts = [self.channel.count(mask) for mask in kept.values()]
-        self.counts = sum(counts, torch.full_like(self.epochs, dense))
+        masked = [self.channel.count(mask) - mask[0].numel() for mask in kept.values()]
+        self.counts = sum(masked, torch.full_like(self.epochs, self.size))
         message = {**message, **prefixed("kept", kept)}
         if self.options.similarity == "function":
             message["embedding"] = self.embedding(self.pruning(self.parameters).weights)
@@ -152,17 +151,17 @@ class FedPub(FederatedMethod):
         # Absent clients' masks count, also if all others send every entry.
         unmasked = {n: torch.ones_like(mask) for n, mask in self.heard.items() if n != "embedding"}
         kept = self._heard(unmasked | kept, True)
-        if self.similarity is None and not kept:
-            return super().aggregate(models)
-        matrix = self.weights.unsqueeze(0)
-        if self.similarity is not None:
-            explicit = self.options.community == "explicit"
-            present = None if self.channel.everyone else self.present
-            matrix = mixing_matrix(self.similarity, self.options.tau, explicit, present)
-        answer = mix_kept(matrix, models, kept)
-        if len(matrix) > 1:
-            last = {**self.received, **prefixed("kept", kept)}
-            answer = {name: for_clients(value, last[name], self.present) for name, value in answer.items()}
+        if self.similarity is None:
+            alike = self.weights.unsqueeze(0)
+            return mix_kept(alike, models, kept) if kept else super().aggregate(models)
+        explicit = self.options.community == "explicit"
+        present = None if self.channel.everyone else self.present
+        matrix = mixing_matrix(self.similarity, self.options.tau, explicit, present)
+        last = {**self.received, **prefixed("kept", kept)}
+        answer = {
+            name: for_clients(value, last[name], self.present)
+            for name, value in mix_kept(matrix, models, kept).items()
+        }
         if self.options.similarity == "gradient":
             self.answered = answer
         return answer
@@ -235,8 +234,7 @@ class FedPub(FederatedMethod):
             self.by_round.setdefault(name, []).append(value)
 
     def finish(self) -> None:
-        mean = 100 * self.bytes_before / self.bytes_of_fedavg
-        self.extras["communication_pct_of_fedavg_mean"] = mean
+        self.extras["communication_pct_of_fedavg_mean"] = 100 * self.bytes_before / self.bytes_of_fedavg
         if self.options.keep_similarity:
             self.extras["label_similarity"] = self.label_similarity.cpu().numpy().round(4)
             self.extras["missing_edges"] = self.federation.missing_edges().numpy()

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import NonNegative, tunable
 from fedsub.methods.core.base import Options
 
 

@@ -6,7 +6,6 @@ proxy's features instead of holding a copy each.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import dgl
@@ -20,6 +19,8 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Weights
 from fedsub.methods.stacked.propagation import normalised_edges, propagate, use_kernel
 
+Proxy = tuple[dgl.DGLGraph, Tensor]
+"""A graph of m nodes, edges in both directions, and its features, (m, d), drawn from N(0, 1)."""
 BLOCKS = 5
 BLOCK_NODES = 100
 WITHIN = 0.1
@@ -28,18 +29,8 @@ BETWEEN = 0.01
 """Probability of an edge between blocks, as in the paper; the authors' code has 0."""
 
 
-@dataclass(frozen=True, eq=False)
-class Proxy:
-    """The graph that the server sends to every client, once."""
-
-    graph: dgl.DGLGraph
-    """m nodes, edges in both directions."""
-    features: Tensor
-    """(m, d), drawn from N(0, 1)."""
-
-
 def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
-    """A random graph with `width` Gaussian features.
+    """A random graph with `width` Gaussian features, which the server sends to every client, once.
 
     `sbm`: the paper's stochastic block model. `er`: an Erdős–Rényi graph with as many nodes and, on
     average, edges (the paper does not give its density). `one`: a single node.
@@ -52,30 +43,25 @@ def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
     source, target = np.nonzero(np.triu(generator.random((nodes, nodes)) < probability, 1))
     ends = (np.concatenate([source, target]), np.concatenate([target, source]))
     features = generator.standard_normal((nodes, width), dtype=np.float32)
-    return Proxy(dgl.graph(ends, num_nodes=nodes), torch.from_numpy(features))
+    return dgl.graph(ends, num_nodes=nodes), torch.from_numpy(features)
 
 
 def mean_output_on(
-    proxy: Proxy,
-    backbone: Backbone,
-    clients: int,
-    classes: int,
-    device: torch.device | str = "cpu",
-    kernel: str = "auto",
+    proxy: Proxy, backbone: Backbone, clients: int, classes: int, device: torch.device | str, kernel: str
 ) -> Callable[[Weights], Tensor]:
     """The function from stacked parameters with masks applied to h̃ on the proxy, (K, hidden). For a plain GCN
     of two layers, the products that do not depend on its parameters are computed once."""
-    architecture, features = backbone.architecture, proxy.features
+    architecture, (graph, features) = backbone.architecture, proxy
     plain = not (architecture.input_norm or architecture.residual or architecture.norm != "none")
     if architecture.backbone == "gcn" and plain and len(architecture.hidden) == 2:
-        looped, weight = normalised_edges(proxy.graph)
+        looped, weight = normalised_edges(graph)
         mean = torch.full((len(features), 1), 1 / len(features))
         pool = propagate(dgl.reverse(looped), mean, weight).T.contiguous().to(device)
         return partial(_mean_of_two_layers, propagate(looped, features, weight).to(device), pool)
     if architecture.input_norm:
         features = torch.nn.functional.layer_norm(features, features.shape[1:])
     shared = SharedFeatures(features, clients, device)
-    copies = use_kernel(dgl.batch([proxy.graph] * clients), kernel)
+    copies = use_kernel(dgl.batch([graph] * clients), kernel)
     inputs = Inputs(shared.segments, shared, backbone.convolution(copies, device), classes)
     return partial(mean_output, backbone, inputs)
 

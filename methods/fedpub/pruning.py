@@ -7,10 +7,8 @@ of entries are below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 
 """
 
 import operator
-from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.core.channel import KEPT
@@ -48,7 +46,7 @@ class Pruning:
         """The parameters last read."""
         self.versions: list[int] = []
         self.masks: Parameters = {}
-        """Name of a masked parameter → (K, in, out)."""
+        """Name of a masked parameter → its pruned mask, (K, in, out)."""
         self.weights: Parameters = {}
         """Name of a parameter → (K, …), w ⊙ μ."""
 
@@ -67,29 +65,25 @@ class Pruning:
         if versions == self.versions and all(map(operator.is_, now, self.read)):
             return self
         with torch.no_grad():
-            masks = unprefixed(PREFIX, parameters)
-            self.masks = {name: self._prune(mask.detach()) for name, mask in masks.items()}
+            masks = {name: mask.detach() for name, mask in unprefixed(PREFIX, parameters).items()}
+            # One quick pass finds the masks with nothing below the threshold.
+            self.masks = {
+                name: mask if mask.aminmax().min > self.below else mask.hardshrink(self.below)
+                for name, mask in masks.items()
+            }
             self.weights = apply_masks({**parameters, **prefixed(PREFIX, self.masks)})
         self.read, self.versions = now, versions
         return self
 
-    def _prune(self, mask: Tensor) -> Tensor:
-        """The pruned mask; the mask itself if one quick pass finds nothing below the threshold."""
-        if mask.aminmax().min > self.below:
-            return mask
-        return functional.hardshrink(mask, self.below)
 
-
-def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) -> Parameters:
+def mix_kept(matrix: Tensor, parameters: Weights, kept: Weights) -> Parameters:
     """The server's averages, name → (R, …), and as `kept.<name>` the entries in which they are valid,
-    (K, …) bool.
+    (K, …) bool; `matrix` is (R, K), R = 1 or K.
 
-    Only clients that send an entry take part in its average, with weights scaled to sum to one. The average
-    is valid at a client that keeps the entry, if any sender has positive weight (the client itself may have
-    been absent). `matrix` is (R, K), R = 1 or K.
+    An entry's average is over the clients that send it, with weights scaled to sum to one. It is valid at a
+    client that keeps the entry, if any sender has positive weight (the client itself may have been absent).
     """
-    dense = {name: value for name, value in parameters.items() if name not in kept}
-    answer = mix(matrix, dense)
+    answer = mix(matrix, {name: value for name, value in parameters.items() if name not in kept})
     for name, sent in kept.items():
         value, share = parameters[name].detach(), sent.to(matrix.dtype)
         total = mix(matrix, {"sum": value * share, "weight": share})

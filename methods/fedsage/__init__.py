@@ -21,39 +21,38 @@ Zhang, Yang, Li, Sun, Yiu, Subgraph Federated Learning with Missing Neighbor Gen
 Departures: nodes are hidden among validation nodes, as in the public code; the paper says among all
 (`hidden_from`). The public code replaces the minima over V_j by random neighbours at j, and takes all losses
 only over training nodes; here both are the paper's. The paper does not divide distances by the number of
-features (`feature_weight` set to this number gives the same weight); the code also divides by p. The weight
-of the other clients' part, a parameter in the paper, is 1 as in the code. One phase trains everything with
-the federated part; the code first trains locally, then the last layers in the federation. d̂ is rounded, in
-the code truncated; the whole graph is mended, in the code the impaired one. The generators of all clients
-start equal. The layer of d̂ starts without negative weights (else its ReLU is dead in every second run). No
-generator has weight decay. Added nodes are joined in both directions. FedSage+ and FedSage-true use the
-setting's backbone (FED-PUB runs FedSage+ with GCN); the generator's encoder and classifier are always
-GraphSAGE. FedStruct averages gradients instead of models (`average`). If a protocol divides features by their
-row sums, generated rows can be divided too (`generated`); FED-PUB does not say whether it does.
+features; the code also divides by p. The weight of the other clients' part, a parameter in the paper, is 1 as
+in the code. One phase trains everything with the federated part; the code first trains locally, then the last
+layers in the federation. d̂ is rounded, in the code truncated; the whole graph is mended, in the code the
+impaired one. The generators of all clients start equal. The layer of d̂ starts without negative weights (else
+its ReLU is dead in every second run). No generator has weight decay. Added nodes are joined in both
+directions. FedSage+ and FedSage-true use the setting's backbone (FED-PUB runs FedSage+ with GCN); the
+generator's encoder and classifier are always GraphSAGE. FedStruct averages gradients instead of models
+(`average`). If a protocol divides features by their row sums, generated rows can be divided too
+(`generated`); FED-PUB does not say whether it does.
 """
 
 import math
 import time
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, register
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, prepare, register
 from fedsub.methods.core.channel import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.fedsage.generator import FedSagePlusOptions, FedSageTrueOptions, Generated
+from fedsub.methods.fedsage.generator import FedSagePlusOptions, Generated, GeneratorTraining, client_chunks
 from fedsub.methods.fedsage.matching import OtherClients
 from fedsub.methods.fedsage.mending import choose_hidden, mended_inputs
-from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense
-from fedsub.methods.stacked.growth import grow
-from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.inputs import Inputs, grow
 from fedsub.methods.stacked.memory import return_freed_memory
 from fedsub.methods.stacked.segments import Segments
 
@@ -72,9 +71,9 @@ class Mended(FedSGD):
     All clients mend their graphs before the first round, also those that are absent later.
     """
 
-    @property
-    def one_model(self) -> bool:
-        return bool(self.options.average == "gradients")
+    def build(self) -> None:
+        self.one_model = self.options.average == "gradients"
+        super().build()
 
 
 @register(
@@ -94,15 +93,15 @@ class FedSagePlus(Mended):
     hidden: Tensor
     """(n,) bool, nodes hidden in the impaired graphs."""
     others: OtherClients | None
-    """Search among the other clients' features; None if there is one client."""
+    """Search among the other clients' features; None if there is one client, and after the generators."""
 
     def make_inputs(self) -> Inputs:
         """Train the generators, then mend every client's graph."""
         start = time.perf_counter()
-        generated = self.train_generators() if self.options.neighbours else None
+        generated = self.train_generators()
         self.extras["generator_seconds"] = time.perf_counter() - start
-        self.extras["generated_neighbours"] = 0.0 if generated is None else float(len(generated.owner))
-        if generated is None or not len(generated.owner):
+        self.extras["generated_neighbours"] = float(len(generated.owner))
+        if not len(generated.owner):
             return super().make_inputs()
         federation = self.federation
         mended = generated.mend(federation.graph, federation.sizes)
@@ -170,6 +169,12 @@ class FedSagePlus(Mended):
         return training.whole_graph()
 
 
+@dataclass(frozen=True)
+class FedSageTrueOptions(Options):
+    average: Literal["models", "gradients"] = "models"
+    """Server's average: of `models` (FedAvg), or of `gradients` in every epoch, with one step (FedStruct)."""
+
+
 @register(
     "fedsage-true",
     title="FedSage-true",
@@ -186,15 +191,24 @@ class FedSageTrue(Mended):
     options: FedSageTrueOptions
 
     def make_inputs(self) -> Inputs:
-        """Build every client's graph with one stand-in for each external neighbour."""
+        """Build every client's graph with one stand-in for each external node, however many copies of it
+        other clients hold."""
         federation = self.federation
-        node, stand_in, source = missing_neighbours(federation)
-        mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
-        neighbours = select_features(federation.features, source.numpy())
+        source, node = federation.inter.edges()
+        nodes, external = federation.source.nodes, federation.origin[source]
+        # Each inter-edge once, by the node and the external node that it joins.
+        chosen = np.unique((node * nodes + external).numpy(), return_index=True)[1]
+        source, node, external = source[chosen], node[chosen], external[chosen]
+        far = (federation.client[node] * nodes + external).numpy()
+        _, first, stand_in = np.unique(far, return_index=True, return_inverse=True)
+        # `node` and `stand_in` are (E,); `row`, (m,), is a row of the federation per stand-in, by client.
+        row, ends = source[torch.from_numpy(first)], (torch.from_numpy(stand_in), node)
+        mended = grow(federation.graph, federation.sizes, len(row), ends)
+        neighbours = select_features(federation.features, row.numpy())
         self.channel.once_up(features=neighbours)
         self.channel.once_down(features=neighbours)
-        self.extras["stand_ins"] = float(len(source))
-        rows = mended.rows(source)
+        self.extras["stand_ins"] = float(len(row))
+        rows = mended.rows(row)
         return prepare(
             self,
             mended.graph,
@@ -203,19 +217,3 @@ class FedSageTrue(Mended):
             position=mended.position,
             copied=rows if self.one_model else None,
         )
-
-
-def missing_neighbours(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:
-    """The inter-edges from each client's view: its nodes, (E,), its stand-ins, (E,), and the stand-ins' rows
-    in the federation, (m,), by client.
-
-    A client has one stand-in for each external node, however many copies of it other clients hold.
-    """
-    source, node = federation.inter.edges()
-    nodes = federation.source.nodes
-    far = federation.client[node] * nodes + federation.origin[source]
-    edge = (node * nodes + federation.origin[source]).numpy()
-    _, chosen = np.unique(edge, return_index=True)
-    source, node, far = source[chosen], node[chosen], far[chosen]
-    _, first, stand_in = np.unique(far.numpy(), return_index=True, return_inverse=True)
-    return node, torch.from_numpy(stand_in), source[torch.from_numpy(first)]

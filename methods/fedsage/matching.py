@@ -51,15 +51,13 @@ class OtherClients:
             features, sparse = features.to_dense(), False
         self.features, self.sparse = features, sparse
         self.client, self.clients = client, clients
-        self.norm = self._norm()
-
-    def _norm(self) -> Tensor:
-        """‖x_u‖², (n,)."""
-        if not self.sparse:
-            return self.features.square().sum(dim=1)
-        pointer, values = self.features.crow_indices().long(), self.features.values()
-        row = torch.repeat_interleave(torch.arange(len(pointer) - 1, device=pointer.device), pointer.diff())
-        return values.new_zeros(len(pointer) - 1).index_add(0, row, values.square())
+        # ‖x_u‖², (n,).
+        if sparse:
+            count, squares = features.crow_indices().long().diff(), features.values().square()
+            row = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
+            self.norm = squares.new_zeros(len(count)).index_add(0, row, squares)
+        else:
+            self.norm = features.square().sum(dim=1)
 
     def gradient(self, generated: Tensor, client: Tensor) -> Tensor:
         """Sum of the gradients that the other clients return for each generated row, (S, d).
@@ -73,6 +71,7 @@ class OtherClients:
 
     def _gradient(self, generated: Tensor, owner: Tensor) -> Tensor:
         rows = len(generated)
+        # The search's arrays are freed before the products.
         node, row, weight = self._nearest(generated, owner)
         ascending, order = row.sort(stable=True)
         pointer = torch.searchsorted(ascending, torch.arange(rows + 1, device=row.device), out_int32=True)
@@ -96,5 +95,4 @@ class OtherClients:
         foreign = self.client[node] != owner[row]
         node, row = node[foreign], row[foreign]
         cell = self.client[node] * rows + row
-        ties = torch.bincount(cell, minlength=self.clients * rows)
-        return node, row, 1 / ties[cell].float()
+        return node, row, 1 / torch.bincount(cell, minlength=self.clients * rows)[cell].float()

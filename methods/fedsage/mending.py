@@ -1,16 +1,13 @@
-"""The impaired graph, with hidden nodes, that a neighbour generator learns from (Zhang et al., NeurIPS 2021,
-section 4.1), and a backbone's inputs on graphs mended with generated neighbours."""
+"""The nodes that are hidden from a neighbour generator (Zhang et al., NeurIPS 2021, section 4.1), and a
+backbone's inputs on graphs mended with generated neighbours."""
 
-import dgl
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import DenseFeatures, Features, NormalisedFeatures
-from fedsub.methods.stacked.growth import Grown
-from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.propagation import kernel_of, use_kernel
+from fedsub.methods.stacked.inputs import Grown, Inputs
 from fedsub.methods.stacked.segments import Segments, ranks
 
 
@@ -28,19 +25,6 @@ def choose_hidden(sample: Tensor, client: Tensor, share: float, random: np.rando
     hidden = torch.zeros_like(sample)
     hidden[torch.from_numpy(nodes[shuffled[taken]])] = True
     return hidden
-
-
-def impair(graph: dgl.DGLGraph, hidden: Tensor) -> tuple[dgl.DGLGraph, Tensor, Tensor]:
-    """A block-diagonal graph without the edges of the `hidden` nodes, (n,) bool; the number of hidden
-    neighbours of each remaining node, (n,) int64, 0 for a hidden one; and these neighbours, int64, sorted by
-    the remaining node. All tensors are on the CPU."""
-    source, target = graph.edges()
-    lost = hidden[source] & ~hidden[target]
-    kept = ~(hidden[source] | hidden[target])
-    order = torch.argsort(target[lost], stable=True)
-    impaired = dgl.graph((source[kept], target[kept]), num_nodes=graph.num_nodes())
-    missing = torch.bincount(target[lost], minlength=graph.num_nodes())
-    return use_kernel(impaired, kernel_of(graph)), missing, source[lost][order]
 
 
 class MendedFeatures(Features):
@@ -62,19 +46,16 @@ class MendedFeatures(Features):
         self.added.renew_gradients()
 
 
-def mended_inputs(
-    backbone: Backbone, mended: Grown, own: Features, generated: Tensor, classes: int
-) -> Inputs:
-    """A backbone's inputs on a mended graph with `generated` features, (m, d), for one model or one of each
-    client, as `own` is segmented.
+def mended_inputs(backbone: Backbone, mended: Grown, own: Features, rows: Tensor, classes: int) -> Inputs:
+    """A backbone's inputs on a mended graph, for one model or one of each client, as `own` is segmented.
 
-    Features are in the order of the additional nodes' ids, which must ascend with their client.
+    `rows`, (m, d), are the additional nodes' features by their ids, which must ascend with their client.
     """
-    device = generated.device
+    device = rows.device
     # (1 or K,): one model reads all rows, else each client's model its own.
     sizes = mended.sizes.view(own.segments.clients, -1).sum(dim=1)
     kind = NormalisedFeatures if isinstance(own, NormalisedFeatures) else DenseFeatures
-    added = kind(generated, Segments(sizes - own.segments.sizes, device), device)
+    added = kind(rows, Segments(sizes - own.segments.sizes, device), device)
     return Inputs(
         segments=Segments(sizes, device),
         features=MendedFeatures(own, added, mended.order.to(device)),

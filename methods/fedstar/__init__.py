@@ -19,16 +19,15 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.limits import Count
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, tunable
 from fedsub.methods.core.base import Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
+from fedsub.methods.stacked.propagation import return_probabilities
 from fedsub.methods.stacked.segments import aligned, segment_product
-from fedsub.methods.stacked.walks import return_probabilities
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,13 @@ class FedStar(FedAvg):
         degree = graph.in_degrees().clamp(max=options.degrees)
         one_hot = functional.one_hot(degree, options.degrees + 1)[:, 1:].float()
         walks = return_probabilities(graph, self.federation.sizes, options.steps)
-        encoding = torch.cat([one_hot, walks], dim=1).to(self.device)
-        encoding = functional.pad(encoding, (0, 1), value=1.0)
+        encoding = torch.cat([one_hot, walks, torch.ones_like(walks[:, :1])], dim=1).to(self.device)
         self.encoding = functional.pad(encoding, (0, aligned(encoding.shape[1]) - encoding.shape[1]))
         self.smooth = normalised_adjacency(graph, self.device)
         self.smooth_encoding = self.smooth(self.encoding)
         return super().make_inputs()
 
+    @property
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the feature encoder's hidden layers; SGC has none."""
         return () if self.architecture.backbone == "sgc" else self.architecture.hidden
@@ -83,16 +82,14 @@ class FedStar(FedAvg):
         return [name for name in self.parameters if name.startswith("structure.")]
 
     def initial_parameters(self) -> Parameters:
-        architecture, generator, width = self.architecture, self.generator, self.options.width
-        inner, encoded = self.federation.width, self.options.degrees + self.options.steps
-        start: Parameters = {}
-        if architecture.input_norm:
-            start |= {"norm.gain": torch.ones(inner), "norm.bias": torch.zeros(inner)}
-        start |= prefixed("structure.0", linear_start(encoded, width, generator))
+        inner, width, generator = self.federation.width, self.options.width, self.generator
+        encoded = self.options.degrees + self.options.steps
+        norm = {"gain": torch.ones(inner), "bias": torch.zeros(inner)} if self.architecture.input_norm else {}
+        start = prefixed("norm", norm) | prefixed("structure.0", linear_start(encoded, width, generator))
         for index in range(self.structure_layers()):
             start[f"structure.{index + 1}.weight"] = glorot((width, width), generator)
             start[f"structure.{index + 1}.bias"] = torch.zeros(width)
-        for index, outer in enumerate(self.layer_widths()):
+        for index, outer in enumerate(self.layer_widths):
             start |= self._layer_start(f"layers.{index}", inner, outer, True)
             inner = outer
         start |= self._layer_start("head", inner, self.task.width, self.head_convolves)
@@ -100,13 +97,12 @@ class FedStar(FedAvg):
 
     def structure_layers(self) -> int:
         """Number of the structure encoder's convolutions: as in the feature encoder, SGC's hops included."""
-        return len(self.layer_widths()) or self.architecture.hops
+        return len(self.layer_widths) or self.architecture.hops
 
     @property
     def head_convolves(self) -> bool:
         """Whether the classifier is a convolution, as SGC's only layer is."""
-        architecture = self.backbone.architecture
-        return architecture.head == "convolution" or architecture.backbone == "sgc"
+        return self.architecture.head == "convolution" or self.architecture.backbone == "sgc"
 
     def _layer_start(self, prefix: str, inner: int, outer: int, convolves: bool) -> Parameters:
         start: Parameters = {f"{prefix}.bias": torch.zeros(outer)}
@@ -121,7 +117,7 @@ class FedStar(FedAvg):
         structure, segments = self._structure(), self.inputs.segments
         # The last h is None with SGC, which has no hidden layer.
         h: Tensor | None = None
-        for index in range(len(self.layer_widths())):
+        for index in range(len(self.layer_widths)):
             summed = self._convolve(h, structure[index], f"layers.{index}")
             h = activate(summed, self.parameters[f"layers.{index}.bias"], segments, dropout)
         head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
@@ -129,16 +125,15 @@ class FedStar(FedAvg):
 
     def _structure(self) -> list[Tensor]:
         """s⁰ … s^L, (n, width) each; in place of s⁰ the list has `encoding`."""
-        segments, parameters = self.inputs.segments, self.parameters
-        states = [self.encoding]
+        states, segments = [self.encoding], self.inputs.segments
         for index in range(1, self.structure_layers() + 1):
-            weight = parameters[f"structure.{index}.weight"]
+            weight, bias = (self.parameters[f"structure.{index}.{part}"] for part in ("weight", "bias"))
             if index == 1:
                 # Linear up to the first tanh: Â s⁰ U¹ = (Â [e ‖ 1]) ([U₀ ; c₀] U¹) needs no propagation.
                 summed = segment_product(self.smooth_encoding, self._from_encoding(weight), segments)
             else:
                 summed = self.smooth(segment_product(states[-1], weight, segments))
-            states.append(torch.tanh(add_bias(summed, parameters[f"structure.{index}.bias"], segments)))
+            states.append(add_bias(summed, bias, segments).tanh())
         return states
 
     def _from_encoding(self, weight: Tensor) -> Tensor:

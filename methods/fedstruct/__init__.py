@@ -2,7 +2,7 @@
 
 Aliakbari, Östman & Graell i Amat, FedStruct: Federated Decoupled Learning over Interconnected Graphs.
 For node v of client i (eq. 20), with the structure features s_u of `methods.structure`:
-    logits_v = Σ_{u ∈ V} ā_vu g(s_u) + Σ_{u ∈ V_i} ā⁽ⁱ⁾_vu f(x_u),    Ā = Σ_l β_l (D̃⁻¹(A + I))^l
+    logits_v = Σ_{u ∈ V} ā_vu g(s_u) + Σ_{u ∈ V_i} ā⁽ⁱ⁾_vu f(x_u),    Ā = (D̃⁻¹(A + I))^L
 f and g are LayerNorm → Linear → ReLU → dropout → Linear. Hop2Vec learns the s_u with the model. The
 server averages the clients' gradients and steps Adam: one shared model (see `methods.fedsgd`).
 
@@ -10,15 +10,13 @@ Version a: the server knows all edges, propagates g(S) and sends each client its
 Jacobians (algorithms 1 and 2). Version b: nobody knows all edges; clients build their rows of Ā with
 algorithm 3 (`methods.fedstruct.rows`), pruned or not. Without pruning both versions give the same numbers.
 
-Departures: by default Ā is only its last power, as in the reference code; `beta=all` weighs every power 1/L
-(the paper does not give the β). If version b's rows for all labelled and evaluated nodes would exceed
-`rows_limit_gb`, Ā g(S) is propagated instead, with the same result. Hop2Vec keeps g, as in table 4;
-`transform=none` is eq. 23, without g. Clients' mean gradients are weighted by labelled nodes in eq. (8)
-(`training-nodes`), by all nodes in the reference code and the protocols `fedstruct-…` (`nodes`).
-`methods.fedstruct.bytes` says which bytes count.
+Departures: Ā is the last power alone, as in the reference code; the paper adds up all, with weights β that it
+does not give. If version b's rows for all labelled and evaluated nodes would exceed 2.5 GiB, Ā g(S) is
+propagated instead, with the same result. Hop2Vec keeps g, as in table 4; `transform=none` is eq. 23, without
+g. Clients' mean gradients are weighted by labelled nodes in eq. (8) (`training-nodes`), by all nodes in the
+reference code and the protocols `fedstruct-…` (`nodes`). `methods.fedstruct.bytes` says which bytes count.
 
-A client that is absent in a round adds no gradient, as in FedSGD. Its nodes stay in Ā, which is known before
-the first round. Their structure features stay available for propagation.
+An absent client adds no gradient (FedSGD). Its nodes and their s_u stay: Ā is known before the first round.
 """
 
 from dataclasses import replace
@@ -33,14 +31,12 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_graph
-from fedsub.methods.core.base import register
-from fedsub.methods.core.channel import FLOAT, Message
+from fedsub.methods.core.base import Message, register
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
-from fedsub.methods.fedstruct.features import behind_last_edge, combined, hop_weights, structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.rows import Exchange, combined_rows, pruned_blocks, pruned_rows
+from fedsub.methods.fedstruct.rows import behind_last_edge, pruned_blocks, pruned_rows, unpruned_rows
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
@@ -48,7 +44,9 @@ from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
-from fedsub.methods.structure import global_graph
+from fedsub.methods.structure import global_graph, one_hot_degrees, random_start
+from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
+from fedsub.methods.structure.node2vec import node2vec
 from fedsub.methods.tasks import NodeClassification
 
 
@@ -66,10 +64,8 @@ class FedStruct(FedSGD):
     """One model over two inputs: the client's own features, and the structure of the whole graph."""
 
     labelled_outputs_only = False
-
     options: FedStructOptions
     task: NodeClassification
-
     adjacency: sp.csr_matrix
     """(m, m) of the global graph: all nodes that some client holds."""
     owner: np.ndarray
@@ -88,8 +84,8 @@ class FedStruct(FedSGD):
     """Multiplication by the global Â, or by the pruned Ā."""
     spread_local: partial[Tensor]
     """Multiplication by the clients' own Â."""
-    structure_weights: np.ndarray
-    """β of the global powers, (L_s,)."""
+    global_steps: int
+    """Number of multiplications by `spread_global`: L_s, or one by the pruned Ā."""
     used: Tensor
     """(u,) training, validation and test nodes; only in version b."""
     rows: Tensor | None = None
@@ -131,13 +127,26 @@ class FedStruct(FedSGD):
             self.owned = owned.float().to(self.device)
         self._prepare_graphs()
         self.structure_backbone = make_backbone(self._network(self.options.structure_hidden))
-        self.features = structure_features(
-            self.adjacency, self.options, self.task.width, self.generator, self.setting.seed
-        )
+        self.features = self._structure_features()
         self.structure_inputs = self.structure_backbone.prepare(
             self.global_graph, self.features, torch.tensor([nodes]), self.task.width, self.device
         )
         return super().make_inputs()
+
+    def _structure_features(self) -> Tensor:
+        """S, (m, d_s); for Hop2Vec its initial values.
+
+        Every graphlet orbit is standardised over the nodes; the paper states no scale.
+        """
+        options, adjacency = self.options, self.adjacency
+        if options.features == "h2v":
+            width = self.task.width if options.transform == "none" else options.structure_width
+            return random_start(adjacency.shape[0], width, self.generator)
+        if options.features == "deg":
+            return one_hot_degrees(adjacency, options.structure_width)
+        if options.features == "gdv":
+            return torch.from_numpy(standardised(graphlet_degrees(adjacency)))
+        return torch.from_numpy(node2vec(adjacency, options.structure_width, self.setting.seed))
 
     def _prepare_graphs(self) -> None:
         self.global_graph = use_kernel(as_graph(self.adjacency.tocoo()), self.setting.kernel)
@@ -149,43 +158,30 @@ class FedStruct(FedSGD):
             # Loops are the last edges; these nodes have no others.
             local_weight[-self.federation.nodes :][behind_last_edge(self.federation)] = 0
         self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
-        self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
+        self.global_steps = self.options.structure_hops
         if self.options.version == "b":
             self._acquire_rows()
 
     def _acquire_rows(self) -> None:
-        """Version b: run algorithm 3 for every training, validation and test node. Without pruning, rows
-        above `rows_limit_gb` are not stored: `rows` stays None, and `logits` propagates instead.
-
-        Raises UserError if pruned blocks take more than `rows_limit_gb`.
-        """
-        federation, options, weights = self.federation, self.options, self.structure_weights
+        """Version b: run algorithm 3 for every training, validation and test node."""
+        federation, options, hops = self.federation, self.options, self.options.structure_hops
         self.used = (federation.train | federation.validation | federation.test).nonzero().squeeze(1)
         whole, rows = (self.adjacency, self.owner), self.position.cpu()[self.used].numpy()
         if options.pruning and options.pruning_of == "rows":
-            pruned, self.acquired = pruned_rows(*whole, weights, options.pruning)
+            pruned, self.acquired = pruned_rows(*whole, hops, options.pruning)
             entries = pruned.tocoo()
             graph = use_kernel(as_graph(entries.T), self.setting.kernel)
             values = torch.from_numpy(entries.data).to(self.device)
             self.spread_global = partial(propagate, graph, weight=values)
-            self.structure_weights = np.ones(1, dtype=np.float32)
+            self.global_steps = 1
             return
-        size = 4 * len(rows) * len(self.owner) / 2**30
         if options.pruning:
-            if size > options.rows_limit_gb:
-                raise UserError(
-                    f"FedStruct's pruned rows take {size:.1f} GiB: raise rows_limit_gb or set pruning_of=rows"
-                )
-            held, self.acquired = pruned_blocks(*whole, rows, weights, options.pruning)
+            self.rows, self.acquired = pruned_blocks(*whole, rows, hops, options.pruning)
         else:
-            # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
-            foreign = len(Exchange(*whole).foreign)
-            self.acquired = (options.structure_hops - 1) * foreign * len(self.owner) * FLOAT
-            if size > options.rows_limit_gb:
-                return
-            held = combined_rows(*whole, rows, weights)
-        self.rows = held.to(self.device)
-        self.train_rows = self.rows[federation.train[self.used].to(self.device)]
+            self.rows, self.acquired = unpruned_rows(*whole, rows, hops)
+        if self.rows is not None:
+            self.rows = self.rows.to(self.device)
+            self.train_rows = self.rows[federation.train[self.used].to(self.device)]
 
     def initial_parameters(self) -> Parameters:
         """Parameters of f and g, and Hop2Vec's S, each with a leading axis of length 1."""
@@ -205,12 +201,14 @@ class FedStruct(FedSGD):
         structure = self._structure(dropout)
         if self.options.network == "graphsage":
             return own + structure[self.position]
-        own = combined(own, self.spread_local, hop_weights(self.options.beta, self.options.hops))
+        for _ in range(self.options.hops):
+            own = self.spread_local(own)
         if self.options.private:
             structure = self._kept_apart(structure)
         if self.rows is None:
-            spread = combined(structure, self.spread_global, self.structure_weights)
-            return own + self._summed(spread[self.position])
+            for _ in range(self.global_steps):
+                structure = self.spread_global(structure)
+            return own + self._summed(structure[self.position])
         at, rows = (self.task.train, self.train_rows) if trains(dropout) else (self.used, self.rows)
         return own.index_add(0, at.to(self.device), self._summed(rows @ structure))
 
@@ -244,8 +242,8 @@ class FedStruct(FedSGD):
         return super().send()
 
     def aggregate(self, sent: Message) -> Message:
-        """Return the parameters after the server's step, and count what else the version sends down.
-        Hop2Vec's S is only sent whole in version b without `private`."""
+        """Return the parameters after the server's step, and count what else the version sends down. All of
+        Hop2Vec's S is only sent in version b without `private`."""
         self.channel.rows_down(**self.traffic.down)
         answer = super().aggregate(sent)
         whole = self.options.version == "b" and not self.options.private

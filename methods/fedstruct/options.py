@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Count, Limit, NonNegative, Positive, Size
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, Limit, Size, tunable
 from fedsub.methods.core.base import Options
 
 
@@ -33,8 +32,6 @@ class FedStructOptions(Options):
     """L, number of propagations of f(X) over the client's own graph."""
     structure_hops: Count = tunable(10, choices=(2, 5, 10, 20))
     """L_s, number of propagations of g(S) over the global graph."""
-    beta: Literal["last", "all"] = "last"
-    """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""
     structure_width: Count = 256
     """d_s, width of Hop2Vec's, node2vec's and one-hot degree features."""
     feature_hidden: str = "64"
@@ -50,24 +47,6 @@ class FedStructOptions(Options):
     client's last node with an edge, so that f does not contribute at later nodes."""
     inference: Literal["both", "structure"] = "both"
     """Parts of eq. (20) used for prediction after training: both, or only g's (figure 4, curves named s)."""
-    orbits: Literal[15, 73] = 73
-    """Graphlet orbits: 15 (up to 4 nodes) or 73 (up to 5)."""
-    walk_length: Count = 20
-    """node2vec: number of nodes in a walk."""
-    context: Count = 10
-    """node2vec: number of nodes in a window, 2 to `walk_length`."""
-    walks: Count = 10
-    """node2vec: number of walks from each node."""
-    return_parameter: Positive = 1.0
-    """node2vec: return parameter p."""
-    in_out_parameter: Positive = 1.0
-    """node2vec: in-out parameter q."""
-    negatives: Size = 1
-    """node2vec: number of random walks for each true walk."""
-    walk_epochs: Size = 50
-    """node2vec: number of training epochs."""
-    rows_limit_gb: NonNegative = 2.5
-    """Memory in GB (2^30 bytes) above which version b propagates instead of storing its rows of Ā."""
 
     def __post_init__(self) -> None:
         """Raises UserError for combinations that no version or network has."""
@@ -82,8 +61,6 @@ class FedStructOptions(Options):
             raise UserError(
                 "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
             )
-        if not 2 <= self.context <= self.walk_length:
-            raise UserError(f"FedStruct's context={self.context} must be 2 to walk_length={self.walk_length}")
 
     def breaks_privacy(self) -> str:
         if self.version == "a":
@@ -94,21 +71,12 @@ class FedStructOptions(Options):
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         idle = {"backbone": "another method, as this one has its own networks"}
-        if self.features != "gdv":
-            idle["orbits"] = "features=gdv"
         if self.features == "gdv" or self.transform == "none":
             idle["structure_width"] = "features=deg, n2v or h2v, and transform=mlp"
-        if self.features != "n2v":
-            walks = ("walk_length", "context", "walks", "return_parameter", "in_out_parameter")
-            idle |= dict.fromkeys((*walks, "negatives", "walk_epochs"), "features=n2v")
         if self.transform == "none":
             idle["structure_hidden"] = "transform=mlp"
         if self.network == "graphsage":
-            idle |= dict.fromkeys(("hops", "structure_hops", "beta", "self_loops"), "network=decoupled")
-        if self.version == "a":
-            idle["rows_limit_gb"] = "version=b"
+            idle |= dict.fromkeys(("hops", "structure_hops", "self_loops"), "network=decoupled")
         if not self.pruning:
             idle["pruning_of"] = "pruning"
-        elif self.pruning_of == "rows":
-            idle["rows_limit_gb"] = "pruning_of=blocks, or no pruning"
         return idle

@@ -1,7 +1,7 @@
 """The rows of FedStruct's Ā, which clients compute together without revealing their edges.
 
-Ā = Σ_l β_l Â^l with Â = D̃⁻¹(A + I), FedStruct (Aliakbari et al.), section 3 and algorithm 3: client k
-sends client i the product B_ijk of its edges to i with its own columns j of the power before,
+Ā = Â^L with Â = D̃⁻¹(A + I), FedStruct (Aliakbari et al.), algorithm 3: for power l client k sends client i
+the product B_ijk of its edges to i with its own columns j of the power before,
 B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its degrees (eq. 45).
 """
 
@@ -10,6 +10,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_feature_tensor, ones_at
 from fedsub.methods.compiled import compile_pass
 from fedsub.methods.core.channel import FLOAT, INDEX
@@ -88,6 +90,8 @@ def count_bits(bits: np.ndarray) -> int:
 
 BLOCK = 512
 """Number of columns, or rows, that are processed at once."""
+ROWS_LIMIT = 2.5
+"""Memory in GiB up to which dense rows of Ā are stored."""
 
 
 def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:
@@ -116,39 +120,49 @@ class Exchange:
         """Pairs whose sender is another client, ascending: the rows sent over the network."""
 
 
-def combined_rows(
-    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray
-) -> Tensor:
-    """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense; `weights` are β, (L_s,).
+def _gibibytes(rows: np.ndarray, client: np.ndarray) -> float:
+    """Memory of dense rows of Ā."""
+    return FLOAT * len(rows) * len(client) / 2**30
+
+
+def unpruned_rows(
+    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, hops: int
+) -> tuple[Tensor | None, int]:
+    """Algorithm 3: rows `rows` of Ā = Â^hops, (len(rows), n) float32, or None above ROWS_LIMIT, and the bytes
+    sent between clients.
 
     All clients step together on one block of columns, so that temporary memory is (pairs, BLOCK) products.
     """
-    exchange = Exchange(adjacency, client)
+    exchange, nodes = Exchange(adjacency, client), adjacency.shape[0]
+    # A non-empty row of B_i·k is sent densely, n values; every client knows the first power.
+    sent_bytes = (hops - 1) * len(exchange.foreign) * nodes * FLOAT
+    if _gibibytes(rows, client) > ROWS_LIMIT:
+        return None, sent_bytes
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
-    nodes = adjacency.shape[0]
     chosen = torch.from_numpy(rows)
-    combined = torch.zeros(len(rows), nodes)
+    found = torch.empty(len(rows), nodes)
     for start in range(0, nodes, BLOCK):
         width = min(BLOCK, nodes - start)
         power = torch.zeros(nodes, width)
-        power[torch.arange(start, start + width), torch.arange(width)] = 1
-        for weight in weights:
+        power[start : start + width].fill_diagonal_(1)
+        for _ in range(hops):
             power = torch.mm(receive, torch.mm(send, power))
-            if weight:
-                combined[:, start : start + width].add_(power[chosen], alpha=float(weight))
-    return combined
+        found[:, start : start + width] = power[chosen]
+    return found, sent_bytes
 
 
 def pruned_blocks(
-    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray, keep: int
+    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, hops: int, keep: int
 ) -> tuple[Tensor, int]:
     """Algorithm 3 in which client k sends client i the `keep` · n_i largest entries of every B_ijk.
 
     FedStruct, appendix L.2.1, prunes in every step that communicates: the first power and a client's own
     products stay whole. Of equal entries the first are kept. Returns rows `rows` of the pruned Ā, (len(rows),
     n) float32, and the bytes sent between clients. The columns of one owner j do not depend on others', so
-    the loop is over owners.
+    the loop is over owners. Raises UserError if the rows take more than ROWS_LIMIT.
     """
+    if (size := _gibibytes(rows, client)) > ROWS_LIMIT:
+        raise UserError(f"FedStruct's rows take {size:.1f} GiB, more than {ROWS_LIMIT}: set pruning_of=rows")
     exchange = Exchange(adjacency, client)
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
     sizes, chosen_rows = np.bincount(client), torch.from_numpy(rows)
@@ -158,7 +172,7 @@ def pruned_blocks(
         (np.flatnonzero(block_of == block), keep * int(sizes[block // len(sizes)]))
         for block in np.unique(block_of[exchange.foreign])
     ]
-    combined = torch.zeros(len(rows), len(client))
+    found = torch.empty(len(rows), len(client))
     # Two buffers serve all owners, since these are the largest tensors of a run.
     powers, all_sent = (torch.zeros(count * int(sizes.max())) for count in (len(client), send.shape[0]))
     sent_bytes = 0
@@ -167,40 +181,37 @@ def pruned_blocks(
         power = powers[: len(client) * len(own)].view(-1, len(own)).zero_()
         power[own, torch.arange(len(own))] = 1
         sent = all_sent[: send.shape[0] * len(own)].view(-1, len(own))
-        for step, weight in enumerate(weights):
+        for step in range(hops):
             sent.addmm_(send, power, beta=0)
             for pairs, limit in blocks if step else ():
                 present = keep_largest(sent.numpy().view(np.int32), pairs, limit)
                 # Entries with their indices, or all values if that is shorter.
                 sent_bytes += min(min(present, limit) * (FLOAT + INDEX), len(pairs) * len(own) * FLOAT)
             power.addmm_(receive, sent, beta=0)
-            for start in range(0, len(rows) if weight else 0, BLOCK):
-                # A client can own most columns, and a copy of all of them would take too much memory.
-                block = slice(start, start + BLOCK)
-                combined[block, own] += float(weight) * power[chosen_rows[block]]
-    return combined, sent_bytes
+        for start in range(0, len(rows), BLOCK):
+            # A client can own most columns, and a copy of all of them would take too much memory.
+            block = slice(start, start + BLOCK)
+            found[block, own] = power[chosen_rows[block]]
+    return found, sent_bytes
 
 
 def pruned_rows(
-    adjacency: sp.csr_matrix, client: np.ndarray, weights: np.ndarray, keep: int
+    adjacency: sp.csr_matrix, client: np.ndarray, hops: int, keep: int
 ) -> tuple[sp.csr_matrix, int]:
     """Algorithm 3 in which every row sent and every row stored keeps its `keep` largest entries.
 
     This is the other reading of "the largest entries": of a row over all columns. Returns the pruned Ā, (n,
-    n) float32 with at most `keep` · L_s entries a row, and the bytes sent between clients.
+    n) float32 with at most `keep` entries a row, and the bytes sent between clients.
     """
     exchange = Exchange(adjacency, client)
     power = sp.identity(adjacency.shape[0], dtype=np.float32, format="csr")
-    combined = sp.csr_matrix(adjacency.shape, dtype=np.float32)
     sent_bytes = 0
-    for step, weight in enumerate(weights):
+    for step in range(hops):
         sent = largest_per_row(exchange.send @ power, keep)
         if step:
             sent_bytes += int(np.diff(sent.indptr)[exchange.foreign].sum()) * (FLOAT + INDEX)
         power = largest_per_row(exchange.receive @ sent, keep)
-        if weight:
-            combined = combined + power * weight
-    return combined, sent_bytes
+    return power, sent_bytes
 
 
 def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
@@ -230,3 +241,11 @@ def reachable_pairs(adjacency: sp.csr_matrix, rows: np.ndarray, hops: int) -> in
         if np.array_equal(near, after):
             break
     return int(count_bits(near))
+
+
+def behind_last_edge(federation: Federation) -> Tensor:
+    """Nodes after their client's last node with an edge in the client's own graph, (n,) bool."""
+    connected = (federation.graph.in_degrees() > 0).nonzero().squeeze(1)
+    last = torch.full((federation.clients,), -1)
+    last.scatter_reduce_(0, federation.client[connected], connected, "amax")
+    return torch.arange(federation.nodes) > last[federation.client]

@@ -1,5 +1,6 @@
 """Bias, ReLU and dropout of all clients, in one pass forward and one backward."""
 
+import math
 from copy import copy
 from typing import Any
 
@@ -47,20 +48,16 @@ class Dropout:
 
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """Draw a mask of `shape`, bool, True for kept entries."""
-        if self.among_rows is None:
-            return self._draw(shape)
-        rows, count = self.among_rows
-        return self._draw((count, *shape[1:])).index_select(0, rows)
-
-    def _draw(self, shape: tuple[int, ...]) -> Tensor:
-        count = int(np.prod(shape))
+        rows, drawn = self.among_rows or (None, shape[0])
+        count = drawn * math.prod(shape[1:])
         if self.threshold == 2**15:
             words = np.asarray(self.source.random_raw(-(-count // 64)))
             kept = np.unpackbits(words.view(np.uint8), count=count).view(np.bool_)
         else:
             words = np.asarray(self.source.random_raw(-(-count // 4)))
             kept = words.view(np.uint16)[:count] >= self.threshold
-        return torch.from_numpy(kept).view(shape).to(self.device)
+        mask = torch.from_numpy(kept).view(drawn, *shape[1:]).to(self.device)
+        return mask if rows is None else mask.index_select(0, rows)
 
     def __call__(self, h: Tensor) -> Tensor:
         """Inverted dropout: zero an entry with probability p, divide the others by 1 − p."""
@@ -102,16 +99,9 @@ class _Activate(torch.autograd.Function):
         (out,) = ctx.saved_tensors
         segments: Segments = ctx.segments
         if kernels.compiled(gradient):
-            to_h = torch.empty_like(out)
-            to_bias = gradient.new_empty(segments.clients, gradient.shape[1])
-            kernels.activate_backward(
-                gradient.contiguous().numpy(),
-                out.numpy(),
-                segments.client_array,
-                np.float32(ctx.scale),
-                to_h.numpy(),
-                to_bias.numpy(),
-            )
+            to_h, to_bias = torch.empty_like(out), gradient.new_empty(segments.clients, gradient.shape[1])
+            arrays = gradient.contiguous().numpy(), out.numpy(), segments.client_array
+            kernels.activate_backward(*arrays, np.float32(ctx.scale), to_h.numpy(), to_bias.numpy())
             return to_h, to_bias, None, None, None
         to_h = ((out > 0) * gradient).mul_(ctx.scale)
         return to_h, kernels.sparse_product(segments.members, to_h), None, None, None

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedsub.datasets.errors import UserError, check_choice
-from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limit, check_limits
-from fedsub.datasets.ranges import tunable
+from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limit, check_limits, tunable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,11 +42,10 @@ class Architecture:
     """Outputs of the network. `logits`, or `probabilities`: a softmax follows the logits, and the
     cross-entropy applies its own softmax to the result, as in FedStruct's public code."""
     norm: str = tunable("none", choices=NORMS)
-    """Normalisation of hidden layers. `none`, or `layer`: layer normalisation before the ReLU, with a learned
+    """Normalisation of hidden layers: `none`, or `layer`: layer normalisation before the ReLU, with learned
     gain and shift."""
     residual: bool = tunable(False, choices=(False, True))
-    """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp have one
-    anyway."""
+    """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp always do."""
     heads: Count = 8
     """Number of attention heads in gat's hidden layers; the heads share a layer's width."""
     gpr_hops: Size = 10
@@ -67,8 +65,7 @@ class Architecture:
             check_limit("every width in hidden", width, Count)
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> "Architecture":
-        """The architecture of a method's own network: the same dropout, hidden widths as options write them
-        (`128+64`), and a layer-normalised input."""
+        """A method's own network: the same dropout, `hidden` such as `128+64`, a layer-normalised input."""
         return replace(self, backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True)
 
     def outputs_of(self, logits: "Tensor") -> "Tensor":

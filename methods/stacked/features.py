@@ -16,9 +16,8 @@ from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.segments import LinearMap, Segments, segment_product
 
 DENSE_SHARE = 0.45
-"""Share of non-zero entries above which the dense product of propagated features is taken to be faster than
-the sparse one. At 0.35 both are about equal (amazon_computers, FedAvg of 10 clients: 196 ms of training a
-round dense, 181 sparse)."""
+"""Share of non-zero entries above which the dense product is taken to be the faster one. At 0.35 both are
+about equal (amazon_computers, FedAvg of 10 clients: 196 ms of training a round dense, 181 sparse)."""
 DENSE_BYTES = 2**31
 """Size of dense features above which memory decides on their form, not speed."""
 SHORTER_SHARE = 0.25
@@ -34,19 +33,14 @@ class GradientBuffers:
     """Buffers for gradients of the stacked weight, reused from step to step.
 
     Most rows of a (K·d, width) gradient belong to features that no node of the client has, and stay zero:
-    allocating, clearing and filling them anew costs more than the product. `renew` declares that the last
-    step's gradients are no longer read; until the next `renew`, every buffer is returned once.
+    allocating, clearing and filling them anew costs more than the product.
     """
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.kept: dict[int | None, tuple[Tensor, int]] = {}
         self.taken: int | None = None
-        """Number of buffers returned since `renew`; None before the first `renew`."""
-
-    def renew(self) -> None:
-        """Start a step: the gradients of the step before may be overwritten."""
-        self.taken = 0
+        """Number of buffers returned since `Features.renew_gradients`; None before: none is kept."""
 
     def take(self, width: int, like: Tensor) -> Tensor:
         """Return a (rows, width) tensor, zero except for the rows that the last step's product wrote."""
@@ -137,7 +131,7 @@ class Features:
     def renew_gradients(self) -> None:
         """Declare that the gradients of earlier steps are no longer read: their memory may be reused."""
         if self.dense is None:
-            self.gradients.renew()
+            self.gradients.taken = 0
 
     def _transposed_times(self, gradient: Tensor) -> Tensor:
         """Xᵀ g of the sparse form; (n, width) → (K·d, width)."""
@@ -179,8 +173,7 @@ class DenseFeatures(Features):
 
 def is_dense(features: Tensor) -> bool:
     """Whether the dense form is the better one for these features, (n, d), dense or CSR."""
-    rows, width = features.shape
-    entries = rows * width
+    entries = features.shape.numel()
     present = len(features.values()) if features.layout is torch.sparse_csr else int(features.count_nonzero())
     return present > (DENSE_SHARE if 4 * entries <= DENSE_BYTES else SHORTER_SHARE) * entries
 

@@ -1,4 +1,4 @@
-"""Inputs of a backbone for one federation, and the part of them on which a few outputs depend.
+"""Inputs of a backbone for one federation, the part on which a few outputs depend, and additional nodes.
 
 The receptive field of the labelled nodes holds all nodes within as many hops of one as there are propagations
 between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part of
@@ -44,8 +44,7 @@ class Inputs:
     propagated: Features | None = None
     """The propagated input features S X, if (S X) W is cheaper than S (X W)."""
     position: Tensor | None = None
-    """Rows of the nodes whose outputs are read, if other nodes only pass messages; None: all. With `levels`,
-    indices among the rows of the last level."""
+    """Rows of nodes whose outputs are read, None: all; with `levels`, among the rows of the last level."""
     receptive_field: "ReceptiveField | None" = None
     """The part on which the outputs that training reads depend, if it is much smaller."""
     scored: "ReceptiveField | None" = None
@@ -96,8 +95,7 @@ class Level:
 
 
 def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
-    """Nodes from which `read`, (t,) ids, can be reached over at most `hops` edges, including `read`;
-    (r,) ids, ascending."""
+    """Nodes from which `read`, (t,) ids, can be reached over 0 to `hops` edges; (r,) ids, ascending."""
     source, target = graph.edges()
     reached = torch.zeros(graph.num_nodes(), dtype=torch.bool)
     reached[read.cpu()] = True
@@ -176,8 +174,7 @@ def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
 def _levels(
     backbone: Any, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
 ) -> tuple[Level, ...]:
-    """The level of each layer; `needed` are the rows that the first layer reads, then those that each layer
-    computes, ascending."""
+    """Each layer's level; `needed`: rows that the first layer reads, then those each computes, ascending."""
     count, device = inputs.segments.rows, inputs.segments.client.device
     folded = inputs.propagated is not None
     if folded:
@@ -209,3 +206,41 @@ def _levels(
             )
         )
     return tuple(levels)
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """n original nodes over K clients and m additional ones, sorted by client; tensors on the CPU."""
+
+    graph: dgl.DGLGraph
+    """n + m nodes sorted by client; the original edges, then the added ones, both directions of each."""
+    sizes: Tensor
+    """(K,) int64 number of nodes of each client, including added ones."""
+    order: Tensor
+    """(n + m,) int64: for each node its row in [originals; additional nodes]."""
+    position: Tensor
+    """(n,) int64: rows of the original nodes."""
+
+    def rows(self, copied: Tensor) -> Tensor:
+        """Each node's original, (n + m,): an original node itself, and `copied[i]` for additional node i."""
+        return torch.cat([torch.arange(len(self.position)), copied])[self.order]
+
+
+def grow(graph: dgl.DGLGraph, sizes: Tensor, added: int, ends: tuple[Tensor, Tensor]) -> Grown:
+    """Add nodes to a block-diagonal graph, joined in both directions, so that messages reach the originals.
+
+    `sizes` is (K,). `ends` are the added edges: ids of additional nodes, each of 0…added−1 at least once, and
+    of the original nodes that they join, which belong to one client for each additional node.
+    """
+    nodes, clients = graph.num_nodes(), len(sizes)
+    owner = torch.repeat_interleave(torch.arange(clients), sizes)
+    client = torch.empty(added, dtype=torch.int64)
+    client[ends[0]] = owner[ends[1]]
+    order = torch.argsort(torch.cat([owner, client]), stable=True)
+    row = torch.empty_like(order)
+    row[order] = torch.arange(len(order))
+    source, target = graph.edges()
+    extra, original = row[ends[0] + nodes], row[ends[1]]
+    both = torch.cat([row[source], extra, original]), torch.cat([row[target], original, extra])
+    grown = use_kernel(dgl.graph(both, num_nodes=len(order)), kernel_of(graph))
+    return Grown(grown, sizes + torch.bincount(client, minlength=clients), order, row[:nodes])

@@ -1,13 +1,17 @@
 """numba kernels that make one pass over memory where torch makes several.
 
 Each was measurably faster than torch's own operations when it was added (`tests/performance/test_kernels.py`
-times the products). Each has a torch counterpart beside its caller, which runs on CUDA; tests check that both
-give the same result.
+times the products). Beside each call is its torch counterpart for CUDA; tests check that both agree.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as functional
+from numpy import ndarray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fedsub.methods.compiled import compile_pass, sum_rows
 
@@ -23,9 +27,9 @@ def compiled(h: Tensor) -> bool:
 
 @compile_pass
 def activate_forward(
-    h: np.ndarray, bias: np.ndarray, client: np.ndarray, mask: np.ndarray, scale: np.float32, out: np.ndarray
+    h: ndarray, bias: ndarray, client: ndarray, mask: ndarray, scale: np.float32, out: ndarray
 ) -> None:
-    """out = relu(h + bias[client]) · mask · scale; h, out (n, width), mask (n, width) of 0 and 1, or
+    """out = relu(h + bias[client]) · mask · scale; h and out (n, width); the mask (n, width) of 0 and 1, or
     (0, 0) for none."""
     width, masked = h.shape[1], len(mask) > 0
     for row in range(h.shape[0]):
@@ -37,12 +41,7 @@ def activate_forward(
 
 @compile_pass
 def activate_backward(
-    gradient: np.ndarray,
-    out: np.ndarray,
-    client: np.ndarray,
-    scale: np.float32,
-    to_h: np.ndarray,
-    to_bias: np.ndarray,
+    gradient: ndarray, out: ndarray, client: ndarray, scale: np.float32, to_h: ndarray, to_bias: ndarray
 ) -> None:
     """to_h = scale · gradient where out > 0, else 0; to_bias (K, width) its sum over each client's rows."""
     width = gradient.shape[1]
@@ -56,9 +55,7 @@ def activate_backward(
 
 
 @compile_pass
-def _sparse_product(
-    pointer: np.ndarray, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
-) -> None:
+def _sparse_product(pointer: ndarray, column: ndarray, value: ndarray, h: ndarray, out: ndarray) -> None:
     """out (rows, width) = the CSR matrix (rows, n) times h (n, width)."""
     flat = h.ravel()
     for row in range(out.shape[0]):
@@ -72,24 +69,15 @@ def sparse_product(matrix: Tensor, h: Tensor) -> Tensor:
         # `addmm_` with beta 0 into fresh memory: `torch.mm` of a CSR matrix fills its result with zeros
         # and copies it twice besides, which costs more than the product (results/performance.md).
         return out.addmm_(matrix, h, beta=0)
-    _sparse_product(
-        matrix.crow_indices().numpy(),
-        matrix.col_indices().numpy(),
-        matrix.values().detach().numpy(),
-        h.detach().contiguous().numpy(),
-        out.numpy(),
-    )
+    pointer, column, value = matrix.crow_indices(), matrix.col_indices(), matrix.values().detach()
+    h = h.detach().contiguous()
+    _sparse_product(pointer.numpy(), column.numpy(), value.numpy(), h.numpy(), out.numpy())
     return out
 
 
 @compile_pass
 def product_into_rows(
-    rows: np.ndarray,
-    pointer: np.ndarray,
-    column: np.ndarray,
-    value: np.ndarray,
-    h: np.ndarray,
-    out: np.ndarray,
+    rows: ndarray, pointer: ndarray, column: ndarray, value: ndarray, h: ndarray, out: ndarray
 ) -> None:
     """out[rows] = the CSR matrix (len(rows), n) times h (n, width); other rows of out stay as they are."""
     flat = h.ravel()
@@ -98,7 +86,7 @@ def product_into_rows(
 
 
 @compile_pass
-def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
+def narrow_product(h: ndarray, weight: ndarray, client: ndarray, out: ndarray) -> None:
     """out[i] = weight[client[i]] h[i]; h (n, in), weight (K, out, in), out (n, out) with few columns."""
     width = h.shape[1]
     for row in range(h.shape[0]):
@@ -113,12 +101,7 @@ def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: n
 
 @compile_pass
 def narrow_product_backward(
-    gradient: np.ndarray,
-    h: np.ndarray,
-    weight: np.ndarray,
-    client: np.ndarray,
-    to_h: np.ndarray,
-    to_weight: np.ndarray,
+    gradient: ndarray, h: ndarray, weight: ndarray, client: ndarray, to_h: ndarray, to_weight: ndarray
 ) -> None:
     """The gradients of `narrow_product`, shaped like h and weight.
 
@@ -142,8 +125,8 @@ def narrow_product_backward(
 
 
 @compile_pass
-def cross_entropy(
-    output: np.ndarray, row: np.ndarray, label: np.ndarray, weight: np.ndarray, gradient: np.ndarray
+def _cross_entropy(
+    output: ndarray, row: ndarray, label: ndarray, weight: ndarray, gradient: ndarray
 ) -> float:
     """Σ_i weight[i] · cross-entropy of output[row[i]] (n, C) against label[i].
 
@@ -167,14 +150,36 @@ def cross_entropy(
     return total
 
 
+def cross_entropy(output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    """Σ_i weight[i] · cross-entropy of output[rows[i]] against labels[i]; output (n, C), the others (m,)."""
+    if compiled(output):
+        return _CrossEntropy.apply(output, rows, labels, weight)
+    return torch.dot(functional.cross_entropy(output[rows], labels, reduction="none"), weight)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The loss and its gradient in one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        wanted = ctx.needs_input_grad[0]
+        gradient = torch.zeros_like(output) if wanted else output.new_empty(0, 0)
+        scores = output.detach().contiguous()
+        total = _cross_entropy(scores.numpy(), rows.numpy(), labels.numpy(), weight.numpy(), gradient.numpy())
+        if wanted:
+            ctx.save_for_backward(gradient)
+        return output.new_tensor(total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream, None, None, None
+
+
 @compile_pass
 def count_classes(
-    output: np.ndarray,
-    row: np.ndarray,
-    label: np.ndarray,
-    client: np.ndarray,
-    right: np.ndarray,
-    either: np.ndarray,
+    output: ndarray, row: ndarray, label: ndarray, client: ndarray, right: ndarray, either: ndarray
 ) -> None:
     """Count items by client and class, (K, C): `right`, those whose highest entry of output[row] (n, C) is at
     their label; `either`, those of the class plus those predicted as it; row, label, client (m,)."""

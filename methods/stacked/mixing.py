@@ -1,9 +1,11 @@
-"""Similarities between clients, and the server's step new_i = Σ_j M_ij w_j."""
+"""Similarities between clients, distances to the server's model, and its step new_i = Σ_j M_ij w_j."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def by_client(value: Tensor) -> Tensor:
@@ -16,8 +18,7 @@ def gram(vectors: Iterable[Tensor]) -> Tensor:
 
     One product for each vector, so that the concatenation is never built.
     """
-    rows = (by_client(vector) for vector in vectors)
-    products = [each @ each.T for each in rows]
+    products = [each @ each.T for each in map(by_client, vectors)]
     return torch.stack(products).double().sum(dim=0)
 
 
@@ -51,3 +52,28 @@ def for_clients(new: Tensor, old: Tensor, who: Tensor) -> Tensor:
     Either may be (1, …). If `who` is everyone, `new` itself.
     """
     return new if bool(who.all()) else torch.where(column(who, new), new, old)
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """‖w − s‖², whose gradient is 2 (w − s): the difference is formed once and becomes the gradient.
+
+    All clients' parameters do not fit a cache, and torch's own operations pass over them twice as often.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, received: Tensor) -> Tensor:
+        difference = value - received
+        ctx.save_for_backward(difference)
+        # Client by client, because one sum over all clients loses digits in single precision.
+        return torch.linalg.vector_norm(by_client(difference), dim=1).square().sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (difference,) = ctx.saved_tensors
+        return difference.mul_(2 * gradient), None
+
+
+def squared_distance(value: Tensor, received: Tensor) -> Tensor:
+    """Σ (value − received)², (), for `value` (K, …) and a constant `received`, (1, …) or (K, …)."""
+    return _SquaredDistance.apply(value, received)

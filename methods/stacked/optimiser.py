@@ -48,8 +48,7 @@ def make_adam(parameters: list[Tensor], learning_rate: float, weight_decay: floa
 
 
 def _mark_as_written(adam: torch.optim.Optimizer, *_: Any) -> None:
-    """Increment the parameters' versions, by which caches detect that they are out of date; the fused kernel
-    does not."""
+    """Increment the parameters' versions, which caches compare; the fused kernel does not."""
     for group in adam.param_groups:
         for value in group["params"]:
             torch.autograd.graph.increment_version(value)

@@ -83,9 +83,8 @@ def begins_with(name: str, words: Iterable[str]) -> bool:
 
 
 def check_answer(method: str, answer: Weights, sent: Weights, shared: Weights) -> None:
-    """Raise UserError, beginning with the method's name, for an answer with a value that is no tensor, that
-    lacks a shared parameter that was sent, or whose shape is neither one slice for all clients nor one for
-    each."""
+    """Raise UserError, beginning with the method's name, for a value that is no tensor, a shape with neither
+    one slice for all clients nor one for each, and a shared parameter that was sent and is missing."""
     for name, value in answer.items():
         if not isinstance(value, Tensor):
             raise UserError(f"{method}'s aggregate() returns {name} as {type(value).__name__}, not a tensor")

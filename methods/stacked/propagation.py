@@ -1,10 +1,11 @@
 """Message passing by a weighted sum: out[v] = Σ over edges (u, v) of weight[uv] · h[u].
 
-`propagate` runs on DGL graphs. It uses DGL's own kernel (`u_mul_e_sum`) or a product with a CSR matrix
-(MKL or numba on the CPU, cuSPARSE on CUDA), which computes the same sums in another order.
+It runs through DGL's own kernel (`u_mul_e_sum`) or a product with a CSR matrix (MKL or numba on the CPU,
+cuSPARSE on CUDA), which computes the same sums in another order.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dgl
@@ -15,11 +16,12 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.stacked.kernels import sparse_product
+from fedsub.methods.stacked.segments import LinearMap, Segments, ranks
 
 KERNELS = ("auto", "dgl", "torch")
-_CACHE = "_fedsub_adjacency"
+CHUNK_ENTRIES = 2**25
+"""Maximum number of entries of a dense matrix in `return_probabilities` (128 MB)."""
 _KERNEL = "_fedsub_kernel"
-_MOVED = "_fedsub_moved"
 
 
 class Adjacency:
@@ -28,28 +30,24 @@ class Adjacency:
     def __init__(self, graph: dgl.DGLGraph, device: torch.device) -> None:
         source, target = graph.edges()
         self.shape = int(graph.num_dst_nodes()), int(graph.num_src_nodes())
-        self.edges = len(source)
         self.forward = _compress(target, source, self.shape, device)
         self.backward = _compress(source, target, self.shape[::-1], device)
         self.device = device
-        self.last: dict[bool, tuple[Tensor | None, int, tuple[Tensor, Tensor]]] = {}
-        """Whether there is no weight → the last weight, its version and its matrices."""
+        self.ones = torch.ones(len(source), device=device)
+        self.last: tuple[Tensor, int, tuple[Tensor, Tensor]] | None = None
+        """The last weight, its version and its matrices."""
 
     def matrices(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The CSR matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones.
-        Cached for a weight that is passed again unchanged and is not learned."""
-        version = -1 if weight is None else weight._version
-        kept = self.last.get(weight is None)
-        if kept is not None and kept[0] is weight and kept[1] == version:
-            return kept[2]
-        values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()
-        both = (*self.forward, self.shape), (*self.backward, self.shape[::-1])
-        forward, backward = (
-            csr_tensor(pointer, column, values[edge], shape) for pointer, column, edge, shape in both
-        )
-        if weight is None or not weight.requires_grad:
-            self.last[weight is None] = weight, version, (forward, backward)
-        return forward, backward
+        """CSR matrices W, (targets, sources), and Wᵀ of `weight`, (edges,), or None for ones. Cached for a
+        weight that is passed again unchanged."""
+        weight = self.ones if weight is None else weight
+        if self.last is None or self.last[0] is not weight or self.last[1] != weight._version:
+            both = (*self.forward, self.shape), (*self.backward, self.shape[::-1])
+            forward, backward = (
+                csr_tensor(pointer, column, weight[edge], shape) for pointer, column, edge, shape in both
+            )
+            self.last = weight, weight._version, (forward, backward)
+        return self.last[2]
 
 
 def _compress(
@@ -63,30 +61,6 @@ def _compress(
     return pointer.to(device, torch.int32), column[order].to(device, torch.int32), order.to(device)
 
 
-class _Product(torch.autograd.Function):
-    """W h, with gradient Wᵀ g for h and, if needed, ⟨g[v], h[u]⟩ for each edge's weight."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, weight: Tensor | None, matrices: tuple[Tensor, Tensor], graph: Any
-    ) -> Tensor:
-        matrix, ctx.transpose = matrices
-        ctx.graph = graph
-        if weight is not None and weight.requires_grad:
-            ctx.save_for_backward(h)
-        return sparse_product(matrix, h)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        to_h = sparse_product(ctx.transpose, gradient.contiguous()) if ctx.needs_input_grad[0] else None
-        to_weight = None
-        if ctx.needs_input_grad[1]:
-            (h,) = ctx.saved_tensors
-            source, target = ctx.graph.edges()
-            to_weight = (gradient[target] * h[source]).sum(dim=1)
-        return to_h, to_weight, None, None
-
-
 def use_kernel(graph: dgl.DGLGraph, kernel: str) -> dgl.DGLGraph:
     """Set the kernel that `propagate` uses by default for this graph; return the graph."""
     if kernel not in KERNELS:
@@ -98,8 +72,7 @@ def use_kernel(graph: dgl.DGLGraph, kernel: str) -> dgl.DGLGraph:
 def check_kernel(kernel: str, device: str) -> str:
     """Return the kernel, `dgl` or `torch`, that `propagate` uses on this device.
 
-    Raises UserError if `dgl` is asked for and this build of DGL has no kernels for the device; the
-    registry's wheels have only the CPU's.
+    Raises UserError for `dgl` if it has no kernels for the device; the registry's wheels have only the CPU's.
     """
     if kernel != "dgl":
         return "torch"
@@ -124,29 +97,31 @@ def kernel_of(graph: dgl.DGLGraph) -> str:
 
 def matrix_product(h: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
     """S h, whose gradient is Sᵀ g; `matrices` are S and Sᵀ, CSR."""
-    return _Product.apply(h, None, matrices, None)
+    return LinearMap.apply(h, *(partial(sparse_product, matrix) for matrix in matrices))
 
 
 def propagate(graph: dgl.DGLGraph, h: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum of weighted messages over incoming edges.
 
     `h` is (n, width), `weight` (edges,) in the graph's edge order or None for ones; returns (n, width), for a
-    block one row for each target. Differentiable in `h` and `weight`. The kernel is `use_kernel`'s: `dgl`,
-    `torch`, or `auto`: torch's, which was the faster one on every graph tried (results/performance.md).
-    The CSR matrices are cached with the graph, with the values of the last weight.
+    block one row for each target. Differentiable in `h`. The kernel is `use_kernel`'s: `dgl`, `torch`, or
+    `auto`: torch's, which was the faster one on every graph tried (results/performance.md). Torch's
+    raises ValueError for a weight that requires a gradient; DGL's is differentiable in `weight` too. The CSR
+    matrices are cached with the graph, with the values of the last weight.
     """
     if kernel_of(graph) == "dgl":
         graph = on_device(graph, h.device)
         if weight is None:
             return dgl.ops.copy_u_sum(graph, h)
         return dgl.ops.u_mul_e_sum(graph, h, weight.unsqueeze(-1))
-    matrices = _kept(graph, _CACHE, h.device, Adjacency).matrices(weight)
-    return _Product.apply(h, weight, matrices, graph)
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        raise ValueError("propagate has no gradient for edge weights: use DGL's functions, or --kernel dgl")
+    return matrix_product(h, _kept(graph, "_fedsub_adjacency", h.device, Adjacency).matrices(weight))
 
 
 def on_device(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:
     """The graph on `device`; the copy is cached with the graph."""
-    return graph if graph.device == device else _kept(graph, _MOVED, device, dgl.DGLGraph.to)
+    return graph if graph.device == device else _kept(graph, "_fedsub_moved", device, dgl.DGLGraph.to)
 
 
 def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[..., Any]) -> Any:
@@ -159,8 +134,7 @@ def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[.
 
 
 def message_matrix(graph: dgl.DGLGraph, weight: Tensor) -> sp.csr_matrix:
-    """The matrix of targets by sources that propagates over a graph's or block's edges with weights,
-    (edges,)."""
+    """The matrix, targets by sources, that propagates over the edges with their weights, (edges,)."""
     source, target = (end.numpy() for end in graph.edges())
     shape = graph.num_dst_nodes(), graph.num_src_nodes()
     return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape)
@@ -179,10 +153,10 @@ def symmetric_weight(graph: dgl.DGLGraph, degree: Tensor | None = None) -> Tenso
     return scale[source] * scale[target]
 
 
-def normalised_edges(graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
+def normalised_edges(graph: dgl.DGLGraph, degree: Tensor | None = None) -> tuple[dgl.DGLGraph, Tensor]:
     """The graph with self-loops and its `symmetric_weight`: the edges of Â."""
     looped = with_self_loops(graph)
-    return looped, symmetric_weight(looped)
+    return looped, symmetric_weight(looped, degree)
 
 
 def mean_weight(graph: dgl.DGLGraph) -> Tensor:
@@ -205,6 +179,29 @@ def spread_labels(
     """
     spread = start
     for _ in range(steps):
-        spread = share * convolution(spread) + (1 - share) * start
-        spread = spread.index_add(0, rows, labels)
+        spread = (share * convolution(spread) + (1 - share) * start).index_add(0, rows, labels)
     return spread
+
+
+def return_probabilities(graph: dgl.DGLGraph, sizes: Tensor, steps: int) -> Tensor:
+    """Probability that a random walk from v is at v after 1…steps steps, (n, steps) float32.
+
+    The probabilities are the diagonals of (D⁻¹A)^t, hence of N^t with the symmetric N = D^−½ A D^−½. Since
+    diag(N^(a+b)) sums the entries of N^a ∘ N^b by columns, half the powers suffice. Columns are propagated in
+    blocks, the same local columns of all clients at once, so that no (n, n) matrix is stored.
+    """
+    segments = Segments(sizes)
+    nodes, local, weight = segments.rows, ranks(segments.sizes), symmetric_weight(graph)
+    result = torch.zeros(nodes, steps)
+    width = max(1, min(segments.longest, CHUNK_ENTRIES // nodes))
+    for start in range(0, segments.longest, width):
+        rows = ((local >= start) & (local < start + width)).nonzero().squeeze(1)
+        cell = (segments.client[rows], local[rows] - start)
+        power = torch.zeros(nodes, width)
+        power[rows, cell[1]] = 1.0
+        for step in range(1, steps + 1):
+            half = power
+            if step % 2:
+                power = propagate(graph, half, weight)
+            result[rows, step - 1] = segments.sum(half * power)[cell]
+    return result

@@ -15,9 +15,8 @@ from fedsub.methods.stacked import kernels
 _ALIGNMENT = 4
 """grouped_mm wants rows of a multiple of 16 bytes: four float32."""
 _NARROW = 12
-"""Largest number of outputs, as of a classifier, for which numba's product replaces torch's grouped one. With
-its gradient at a fifth of the nodes, it is 3 times as fast at ten outputs, 5 times at seven
-(`tests/performance`)."""
+"""Largest number of outputs for which numba's product replaces torch's grouped one. With its gradient at a
+fifth of the nodes, it is 3 times as fast at ten outputs, 5 times at seven (`tests/performance`)."""
 _LARGE = 8e6
 """Floating-point operations per client from which oneDNN is called for each client: 250 rows of 128 by 128
 take 0.6 of the time, their gradient 0.8; half as many rows about the same (`tests/performance`)."""
@@ -31,6 +30,8 @@ class Segments:
         """(K,) int64 on the CPU, the number of rows of each client."""
         self.clients = len(sizes)
         self.rows = int(self.sizes.sum())
+        self.longest = int(self.sizes.max())
+        """Number of rows of the largest client, m."""
         self.client = torch.repeat_interleave(torch.arange(self.clients), self.sizes).to(device)
         """(n,) int64, the client of each row."""
         self.client_array = self.client.cpu().numpy().astype(np.int32)
@@ -66,11 +67,6 @@ class Segments:
         return Segments(torch.bincount(client, minlength=self.clients), self.client.device)
 
     # One padded batch, in which every client has as many rows as the largest, m.
-
-    @cached_property
-    def longest(self) -> int:
-        """Number of rows of the largest client, m."""
-        return int(self.sizes.max())
 
     @cached_property
     def place(self) -> Tensor:
@@ -126,8 +122,7 @@ def _padded(h: Tensor, width: int, rows: int) -> Tensor:
 
 
 def _is_large(inner: int, outer: int, segments: Segments) -> bool:
-    """Whether a client's product is so large that one call per client costs nothing in comparison; oneDNN has
-    no call for all clients."""
+    """Whether a call per client costs nothing beside its product; oneDNN has no call for all clients."""
     return min(inner, outer) > _NARROW and 2 * segments.rows * inner * outer >= _LARGE * segments.clients
 
 
@@ -198,14 +193,8 @@ class _NarrowProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         h, rows = ctx.saved_tensors
         to_h, to_rows = torch.empty_like(h), torch.empty_like(rows)
-        kernels.narrow_product_backward(
-            gradient.contiguous().numpy(),
-            h.detach().numpy(),
-            rows.detach().numpy(),
-            ctx.segments.client_array,
-            to_h.numpy(),
-            to_rows.numpy(),
-        )
+        arrays = gradient.contiguous().numpy(), h.detach().numpy(), rows.detach().numpy()
+        kernels.narrow_product_backward(*arrays, ctx.segments.client_array, to_h.numpy(), to_rows.numpy())
         return to_h, to_rows.transpose(1, 2).contiguous(), None
 
 

@@ -21,8 +21,8 @@ VERSION = 1
 """Raise when the counts change."""
 EXACT = 2**53
 """Integers up to here are exact in double precision."""
-LARGEST_GRAPHLET = {15: 4, 73: 5}
-"""Number of orbits → nodes of the largest graphlet."""
+ORBITS = 73
+"""Number of orbits of graphlets of 2 to 5 nodes."""
 GRAPHLETS = """
 01: 0 0
 01 02: 2 1 1
@@ -58,76 +58,66 @@ GRAPHLETS = """
 """Every connected graph of 2 to 5 nodes: its edges, and Pržulj's number of each node's orbit."""
 
 
-def graphlet_degrees(adjacency: sp.csr_matrix, orbits: int = 73) -> np.ndarray:
-    """Counts of the 15 orbits of 2- to 4-node graphlets or the 73 of 2- to 5-node ones.
+def graphlet_degrees(adjacency: sp.csr_matrix) -> np.ndarray:
+    """Counts of the orbits, (n, ORBITS) int64, in Pržulj's order (0 is the degree). Cached on disk.
 
-    `adjacency` is a symmetric (n, n) 0/1 matrix without diagonal; returns (n, orbits) int64, orbits
-    in Pržulj's order (0 is the degree). Cached on disk.
+    `adjacency` is a symmetric (n, n) 0/1 matrix without diagonal.
     Raises UserError for a hub with too many neighbours to count exactly.
     """
-    parameters = {"orbits": orbits, "version": VERSION}
-    return cache.remember("structure", "gdv", adjacency, parameters, lambda: count_orbits(adjacency, orbits))
+    parameters = {"orbits": ORBITS, "version": VERSION}
+    return cache.remember("structure", "gdv", adjacency, parameters, lambda: count_orbits(adjacency))
 
 
-def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
+def count_orbits(adjacency: sp.csr_matrix) -> np.ndarray:
     """Count the orbits as `graphlet_degrees` does, without the cache."""
-    graph = sp.csr_matrix(adjacency)
-    graph.sort_indices()
-    degrees = np.diff(graph.indptr)
-    largest = int(degrees.max(initial=0))
-    if largest ** (LARGEST_GRAPHLET[orbits] - 1) > EXACT:
+    graph = adjacency.sorted_indices()
+    largest = int(np.diff(graph.indptr).max(initial=0))
+    # A pattern of five nodes has up to largest⁴ images at a node.
+    if largest**4 > EXACT:
         raise UserError(f"a node with {largest} neighbours may have too many graphlets to count exactly")
-    counts = np.zeros((graph.shape[0], orbits), dtype=np.int64)
+    counts = np.zeros((graph.shape[0], ORBITS), dtype=np.int64)
     if not largest:
         return counts
-    patterns = {
-        orbit: (edges, own.index(orbit)) for edges, own in _graphlets() for orbit in own if orbit < orbits
-    }
-    images = by_messages(graph, patterns) | by_neighbourhoods(graph, orbits)
-    table = _images()[:orbits, :orbits]
+    patterns = {orbit: (edges, own.index(orbit)) for edges, own in _graphlets() for orbit in own}
+    images = by_messages(graph, patterns) | by_neighbourhoods(graph)
+    table = _images()
     # A pattern's other images have fewer nodes, or as many nodes and more edges: they are counted before it.
-    for orbit in sorted(patterns, key=lambda orbit: _size(patterns[orbit][0])):
-        rest = images[orbit].astype(np.int64) - counts @ table[orbit]
-        counts[:, orbit] = rest // table[orbit, orbit]
+    for _, own in sorted(_graphlets(), key=lambda graphlet: (len(graphlet[1]), -len(graphlet[0]))):
+        for orbit in set(own):
+            rest = images[orbit].astype(np.int64) - counts @ table[orbit]
+            counts[:, orbit] = rest // table[orbit, orbit]
     return counts
 
 
-def _size(edges: Edges) -> tuple[int, int]:
-    """Number of nodes, and minus the number of edges."""
-    return 1 + max(map(max, edges)), -len(edges)
-
-
-@functools.cache
-def _graphlets() -> tuple[tuple[Edges, tuple[int, ...]], ...]:
+def _graphlets() -> list[tuple[Edges, tuple[int, ...]]]:
     """Edges and orbits of the nodes, for every graphlet."""
     parsed = []
-    for line in GRAPHLETS.split("\n")[1:-1]:
+    for line in GRAPHLETS.strip().splitlines():
         edges, orbits = line.split(": ")
         ends = tuple((int(edge[0]), int(edge[1])) for edge in edges.split())
         parsed.append((ends, tuple(map(int, orbits.split()))))
-    return tuple(parsed)
+    return parsed
 
 
 @functools.cache
 def _images() -> np.ndarray:
-    """(73, 73) int64: number of homomorphisms from the row's graphlet onto all nodes of the column's that map
-    a given node on the row's orbit to a given node on the column's orbit."""
-    table = np.zeros((73, 73), dtype=np.int64)
-    for edges, orbits in _graphlets():
-        for target, images in _graphlets():
-            size = len(images)
-            if size > len(orbits):
-                continue
-            joined = np.zeros((size, size), dtype=bool)
-            joined[tuple(np.array(target).T)] = True
-            joined |= joined.T
-            maps = np.array(list(itertools.product(range(size), repeat=len(orbits))))
-            maps = maps[joined[maps[:, [a for a, _ in edges]], maps[:, [b for _, b in edges]]].all(axis=1)]
-            maps = maps[(maps[:, :, None] == np.arange(size)).any(axis=1).all(axis=1)]
-            for orbit in set(orbits):
-                places = np.bincount(maps[:, orbits.index(orbit)], minlength=size)
-                for image in set(images):
-                    table[orbit, image] = places[images.index(image)]
+    """(ORBITS, ORBITS) int64: number of homomorphisms from the row's graphlet onto all nodes of the column's
+    that map a given node on the row's orbit to a given node on the column's orbit."""
+    table = np.zeros((ORBITS, ORBITS), dtype=np.int64)
+    for (edges, orbits), (target, images) in itertools.product(_graphlets(), repeat=2):
+        size = len(images)
+        if size > len(orbits):
+            continue
+        joined = np.zeros((size, size), dtype=bool)
+        joined[tuple(np.array(target).T)] = True
+        joined |= joined.T
+        maps = np.array(list(itertools.product(range(size), repeat=len(orbits))))
+        maps = maps[joined[maps[:, [a for a, _ in edges]], maps[:, [b for _, b in edges]]].all(axis=1)]
+        maps = maps[(maps[:, :, None] == np.arange(size)).any(axis=1).all(axis=1)]
+        for orbit in set(orbits):
+            places = np.bincount(maps[:, orbits.index(orbit)], minlength=size)
+            for image in set(images):
+                table[orbit, image] = places[images.index(image)]
     return table
 
 

@@ -125,9 +125,9 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
         else:
             counts[name] = message(plan.own)[:, 0]
     joined = set().union(*({*plan.trees} | plan.products for plan in around_p.values()))
-    steps = max(map(_steps, joined), default=0)
+    steps = max(map(_steps, joined))
     order = reverse_cuthill_mckee(adjacency, symmetric_mode=True)
-    for start in range(0, nodes if around_p else 0, BLOCK):
+    for start in range(0, nodes, BLOCK):
         block = np.sort(order[start : start + BLOCK])
         around = _around(adjacency, block, steps)
         near = adjacency[around][:, around]
@@ -155,7 +155,7 @@ def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarr
     return reached.nonzero()[0]
 
 
-def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.ndarray]:
+def by_neighbourhoods(adjacency: sp.csr_matrix) -> dict[int, np.ndarray]:
     """Number of homomorphisms by the root's image, orbit → (n,) float64, for patterns with a K4 or a wheel.
 
     Orbit 14 is K4's; 56 to 58 K4 with a pendant node, 62 to 64 K4 with an edge divided, 65 to 67 K4
@@ -163,10 +163,9 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
     """
     adjacency = adjacency.astype(np.float64)
     nodes = adjacency.shape[0]
-    names = (14,) if orbits == 15 else (14, 56, 57, 58, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72)
-    count = {name: np.zeros(nodes) for name in names}
+    count = {orbit: np.zeros(nodes) for orbit in (14, *range(56, 59), *range(62, 73))}
     neighbours = np.split(adjacency.indices, adjacency.indptr[1:-1])
-    squares = adjacency @ adjacency if orbits > 15 else adjacency
+    squares = adjacency @ adjacency
     paths = sp.csr_matrix((nodes, nodes))
     waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     entries = 0
@@ -176,8 +175,6 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
         shared = joined * twice
         triangles = shared.sum(axis=1)
         count[14][h] = triangles.sum()
-        if orbits == 15:
-            continue
         degree, square = joined.sum(axis=1), np.square(twice)
         count[57][near] += triangles * len(near)
         count[58][h] = triangles.sum() * len(near)
@@ -200,9 +197,8 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
             values, rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
             paths = paths + sp.csr_matrix((values, (rows, columns)), shape=adjacency.shape)
             waiting, entries = [], 0
-    if orbits > 15:
-        count[56] = adjacency @ count[14]
-        count[62] = np.array([_inside(paths, near).sum() for near in neighbours])
+    count[56] = adjacency @ count[14]
+    count[62] = np.array([_inside(paths, near).sum() for near in neighbours])
     return count
 
 

@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as functional
@@ -19,7 +18,7 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.seeding import torch_stream
 from fedsub.datasets.sets import among
-from fedsub.methods.stacked.losses import cross_entropy
+from fedsub.methods.stacked.kernels import cross_entropy
 from fedsub.methods.tasks import metrics
 from fedsub.methods.tasks.metrics import Items, Metric, Score
 
@@ -27,26 +26,21 @@ NEGATIVES = "pairs drawn in training"
 """Purpose of the random stream that draws the negative pairs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Scores of one output."""
 
-    state: ClassVar = ("validation", "test", "validation_loss", "further")
     validation: Score
     """Score of the validation items by the task's first metric."""
-    test: Score
-    """Score of the test items by the task's first metric."""
+    test: Mapping[str, Score]
+    """Name of each metric of the task → its score of the test items."""
     validation_loss: float
     """Mean loss over all validation items, pooled."""
-    further: Mapping[str, Score]
-    """Name of each other metric of the task → its score of the test items."""
 
     @classmethod
     def of(cls, kept: Any) -> "Evaluation":
         """Return the evaluation that a checkpoint holds as plain data."""
-        scores = {name: Score(**kept[name]) for name in ("validation", "test")}
-        further = {name: Score(**each) for name, each in kept["further"].items()}
-        return cls(**scores, validation_loss=kept["validation_loss"], further=further)
+        validation, test, loss = kept
+        return cls(Score(*validation), {name: Score(*each) for name, each in test.items()}, loss)
 
 
 class Task(ABC):
@@ -114,25 +108,21 @@ class Task(ABC):
 
     def score(self, validation: Tensor, test: Tensor, validation_loss: float) -> Evaluation:
         """Score the validation items by the first metric and the test items by every metric."""
-        first, *others = self.metrics
-        return Evaluation(
-            validation=first(validation, self.validation),
-            test=first(test, self.test),
-            validation_loss=validation_loss,
-            further={each.name: each(test, self.test) for each in others},
-        )
+        scores = {each.name: each(test, self.test) for each in self.metrics}
+        return Evaluation(self.metrics[0](validation, self.validation), scores, validation_loss)
 
     @classmethod
     def metrics_with(cls, further: Iterable[str] = (), first: str = "") -> tuple[Metric, ...]:
-        """Return the default metrics and the `further` ones, preceded by `first` if it is given.
-
-        Raises UserError for a metric of another task.
-        """
+        """Return the default metrics and the `further` ones, preceded by `first` if it is given. Raises
+        UserError for a metric of another task, and for two of one name."""
         named = filter(None, (first, *cls.default, *further))
         found = [metrics.find(name) for name in dict.fromkeys(named)]
         for each in found:
             if cls.name not in each.tasks:
                 raise UserError(f"{each.name} scores {', '.join(each.tasks)}, not {cls.name}: leave it out")
+        # The same file may have several paths.
+        if len({each.name for each in found}) < len({*map(id, found)}):
+            raise UserError("two metrics have one name: rename the file and its function")
         return tuple(found)
 
 
@@ -234,13 +224,13 @@ class LinkPrediction(Task):
     name = LINKS
     default = ("roc_auc",)
     version = 2
-    state = ("sampler",)
+    state = ("generator",)
 
     def __init__(self, data: Links, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.links, self.seed, self.device = data, seed, device
         self.federation, self.metrics = data.federation, self.metrics_with()
         self.width, self.clients = data.options.width, data.federation.clients
-        client = data.federation.client
+        client, sizes = data.federation.client, data.federation.sizes
         self.client, self.train = client.to(device), data.train.to(device)
         self.train_count = torch.bincount(client[data.train.ends[0]], minlength=self.clients)
         # A pair across clients belongs to no client: all pairs get one score, recorded for the first client.
@@ -248,7 +238,14 @@ class LinkPrediction(Task):
         self.validation, self.test = self._items(data.validation, scored), self._items(data.test, scored)
         self.ends = data.validation.ends.to(device), data.test.ends.to(device)
         """Rows of the validation pairs' nodes and of the test pairs' nodes, (2, P) each."""
-        self.sampler = Sampler(data, seed) if data.options.negatives == "fresh" else None
+        self.generator = torch_stream(seed, NEGATIVES)
+        self.edges = data.train.ends[:, data.train.joined > 0]
+        """(2, E) rows of the training edges' nodes."""
+        owner = client[self.edges[0]]
+        self.edge_sizes = sizes[owner]
+        """(E,) number of nodes of each training edge's client."""
+        self.starts = (sizes.cumsum(0) - sizes)[owner]
+        """(E,) row of the first node of each training edge's client."""
 
     @classmethod
     def check(cls, spec: Spec) -> None:
@@ -271,15 +268,27 @@ class LinkPrediction(Task):
         )
 
     def restarted(self) -> "LinkPrediction":
-        """Return the task with the same pairs and the sampler of fresh negatives reset."""
+        """Return the task with the same pairs and the draws of fresh negatives reset."""
         again = copy(self)
-        if self.sampler is not None:
-            again.sampler = Sampler(self.links, self.seed)
+        again.generator = torch_stream(self.seed, NEGATIVES)
         return again
+
+    def fresh_pairs(self) -> Pairs:
+        """Training pairs of an epoch: every edge, then for each edge one random pair of its client. A draw
+        that hits an edge, or one node twice, is dropped, so dense clients get fewer negatives."""
+        federation = self.federation
+        draw = torch.rand((2, len(self.edge_sizes)), generator=self.generator, dtype=torch.float64)
+        ends = (draw * self.edge_sizes).long() + self.starts
+        first, second = federation.origin[ends]
+        codes = torch.minimum(first, second) * federation.source.nodes + torch.maximum(first, second)
+        free = (first != second) & ~torch.from_numpy(among(codes.numpy(), self.links.barred))
+        ends = torch.cat([self.edges, ends[:, free]], dim=1)
+        joined = (torch.arange(ends.shape[1]) < self.edges.shape[1]).float()
+        return Pairs(ends, joined).to(self.device)
 
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training cross-entropy, (K,); every call draws the fresh negatives anew."""
-        pairs = self.train if self.sampler is None else self.sampler().to(self.device)
+        pairs = self.fresh_pairs() if self.links.options.negatives == "fresh" else self.train
         client = self.client[pairs.ends[0]]
         losses = functional.binary_cross_entropy_with_logits(
             dot_products(output, pairs.ends), pairs.joined, reduction="none"
@@ -294,38 +303,6 @@ class LinkPrediction(Task):
         if len(validation):
             loss = float(functional.binary_cross_entropy_with_logits(validation, self.validation.labels))
         return self.score(validation, test, loss)
-
-
-class Sampler:
-    """Draws the training pairs of an epoch: every edge, and for each edge one random pair of its client.
-
-    A draw that hits an edge, or one node twice, is dropped, so dense clients get fewer negatives.
-    """
-
-    state = ("generator",)
-
-    def __init__(self, links: Links, seed: int) -> None:
-        federation = links.federation
-        self.generator = torch_stream(seed, NEGATIVES)
-        self.positives = links.train.ends[:, links.train.joined > 0]
-        owner = federation.client[self.positives[0]]
-        self.sizes = federation.sizes[owner]
-        self.starts = (federation.sizes.cumsum(0) - federation.sizes)[owner]
-        self.origin = federation.origin
-        self.total = federation.source.nodes
-        self.barred = links.barred
-
-    def __call__(self) -> Pairs:
-        """Return the pairs of one epoch: edges first, then negatives."""
-        draw = torch.rand((2, len(self.sizes)), generator=self.generator, dtype=torch.float64)
-        ends = (draw * self.sizes).long() + self.starts
-        first, second = self.origin[ends[0]], self.origin[ends[1]]
-        codes = torch.minimum(first, second) * self.total + torch.maximum(first, second)
-        free = (first != second) & ~torch.from_numpy(among(codes.numpy(), self.barred))
-        ends = torch.cat([self.positives, ends[:, free]], dim=1)
-        joined = torch.zeros(ends.shape[1])
-        joined[: self.positives.shape[1]] = 1
-        return Pairs(ends, joined)
 
 
 def dot_products(output: Tensor, ends: Tensor) -> Tensor:

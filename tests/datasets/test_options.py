@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.hints import hints_of
-from fedsub.datasets.limits import Positive, Size
+from fedsub.datasets.limits import Positive, Size, ranges_of, tunable
 from fedsub.datasets.options import Spec, checked_options, defaults_of, format_name
 from fedsub.datasets.partition import SCHEMES as PARTITIONS
-from fedsub.datasets.ranges import ranges_of, tunable
 from fedsub.datasets.splits import SCHEMES as SPLITS
 from fedsub.datasets.synthetic import GENERATORS
 

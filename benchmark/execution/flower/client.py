@@ -95,8 +95,7 @@ class _Turn:
         method = self.client.method
         output = method.predict()
         found = method.setting.scoring.evaluate(output)
-        scores = {"validation": found.validation, "test": found.test, **found.further}
-        values = {name: [float(each.value), float(each.weight)] for name, each in scores.items()}
+        values = {name: [*map(float, each)] for name, each in {"": found.validation, **found.test}.items()}
         is_nan = bool(output.isnan().any())
         return json.dumps({"scores": values, "validation_loss": found.validation_loss, "is_nan": is_nan})
 

@@ -23,15 +23,9 @@ from typing import Any
 import psutil
 
 from fedsub.benchmark.execution.flower.create import PATIENCE, create
-from fedsub.benchmark.execution.runner import make_clients, record_of
-from fedsub.benchmark.machine import peak_memory_mb
-from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.partition.statistics import describe
-from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core.training import Outcome
 
 STARTING = 120.0
@@ -48,27 +42,11 @@ ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL
 """Flower's settings: no telemetry, and a message's process starts within a tenth of a second."""
 
 
-def federated(cell: Cell) -> Record:
-    """Run a cell with processes for clients and server; returns its record.
+def run(cell: Cell, federation: Federation) -> Outcome:
+    """Run a cell with processes for clients and server, which all end with the run; return its outcome.
 
-    Raises UserError if the cell cannot run as a federation.
-    """
-    with user_objects(user_objects_of(cell)):
-        started = time.perf_counter()
-        dataset, partition, federation = make_clients(cell)
-        statistics = describe(dataset, partition).to_dict()
-        setup = time.perf_counter() - started
-        check_unchanged(cell)
-        outcome = Outcome(**run(cell, federation))
-        memory, extras = peak_memory_mb(), {"engine": "flower"}
-        return record_of(cell, outcome, dataset, partition, statistics, setup, None, memory, extras)
-
-
-def run(cell: Cell, federation: Federation) -> dict[str, Any]:
-    """Run a cell; returns its outcome, by the names of `methods.core.training.Outcome`. `extras` has
-    `wire_bytes`, `up` and `down`: the bytes of all serialised messages in the run, as counted by Flower.
-
-    Raises UserError if Flower is not installed or the run fails. All processes end with the run.
+    `extras` also has `engine`, and in `wire_bytes` `up` and `down`: the bytes of all serialised messages, as
+    counted by Flower. Raises UserError for a cell that cannot run so, without Flower, and if the run fails.
     """
     if shutil.which("flower-superlink", path=_path()) is None:
         raise UserError("Flower is not installed: install the extra with pip install -e '.[flower]'")
@@ -85,8 +63,8 @@ def run(cell: Cell, federation: Federation) -> dict[str, Any]:
         command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
         running = stack.enter_context(started(command, environment, log))
         found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2), nodes)
-        found["extras"]["wire_bytes"] = _traffic(link, environment, log)
-        return found
+        found["extras"] |= {"engine": "flower", "wire_bytes": _traffic(link, environment, log)}
+        return Outcome(**found)
 
 
 def _start(app: Path, clients: int, environment: Mapping[str, str], stack: ExitStack) -> Nodes:

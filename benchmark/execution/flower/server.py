@@ -24,7 +24,7 @@ from fedsub.methods.core.channel import KEPT
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.training import Progress, check_finite, outcome_of
-from fedsub.methods.tasks import Evaluation
+from fedsub.methods.tasks import Evaluation, Task
 from fedsub.methods.tasks.metrics import Score
 
 Read = tuple[Payload, float, dict[str, Any]]
@@ -81,7 +81,7 @@ class _Run:
         server = ServerHalf(method, weights / weights.sum())
         method.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
-        received = scores_received(method)
+        received, task = scores_received(method), method.setting.scoring
         # Whether clients are asked for scores at once. Else these come with their messages: a round late if
         # they are of received models.
         asks, late = received and schedule.partial, int(received)
@@ -90,7 +90,7 @@ class _Run:
             spent = method.channel.total
             if number == 1 and not received:
                 # Evaluations also cover clients that have not trained yet.
-                self._ask_scores({client: None for client, count in enumerate(epochs) if not count})
+                self._ask_scores(task, {client: None for client, count in enumerate(epochs) if not count})
             told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
             asked = {k: self._asked(each, answers.get(k), k) for k, each in told.items()}
             used = self._take(number, method, self._send("train", asked))
@@ -101,7 +101,7 @@ class _Run:
             last, evaluated = number == schedule.rounds, schedule.evaluates(number)
             if last or (asks and evaluated):
                 receiving = method.receiving | method.every_epoch
-                self._ask_scores({k: answers[k] if receiving[k] else None for k in answers}, last)
+                self._ask_scores(task, {k: answers[k] if receiving[k] else None for k in answers}, last)
                 if received:
                     self._evaluated(number, method, progress)
             method.seconds["train"] += time.perf_counter() - begun
@@ -115,7 +115,7 @@ class _Run:
                 progress.spent["seconds"].append(sum(method.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(used)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])
-        return asdict(outcome_of(method, method.setting.scoring, progress, nodes))
+        return asdict(outcome_of(method, task, progress, nodes))
 
     def _wait(self) -> None:
         """Wait until every client has joined and reported its sizes."""
@@ -213,12 +213,12 @@ class _Run:
             method.channel.bytes_up += size_of(replies[client])
         return used
 
-    def _ask_scores(self, answers: Mapping[int, Payload | None], last: bool = False) -> None:
+    def _ask_scores(self, task: Task, answers: Mapping[int, Payload | None], last: bool = False) -> None:
         """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
         asked = {k: self._asked({"last": last}, each, k) for k, each in answers.items()}
         for client, content in self._send("evaluate", asked).items():
             try:
-                self.scores[client] = _scores(content)
+                self.scores[client] = _scores(content, task)
             except Exception as error:
                 print(f"the scores of client {client} cannot be read: {error}", flush=True)
 
@@ -236,7 +236,7 @@ def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[fr
     Raises DivergedError for a client that diverged, and any exception for what makes no sense.
     """
     told, message, uplink = content["told"], unpack(content), method.channel.uplink
-    loss, scores = float(told["loss"]), _scores(content) if told["scores"] else {}
+    loss, scores = float(told["loss"]), _scores(content, method.setting.scoring) if told["scores"] else {}
     # Clients that are scored after the server's answer report the round before.
     check_finite(method, number - scores_received(method), is_nan=bool(scores) and scores["is_nan"])
     check_finite(method, number, loss)
@@ -252,9 +252,12 @@ def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[fr
     return form, (message, loss, scores)
 
 
-def _scores(content: RecordDict) -> dict[str, Any]:
+def _scores(content: RecordDict, task: Task) -> dict[str, Any]:
     """Return a client's scores. Raises any exception for what makes no sense."""
     scores: dict[str, Any] = json.loads(str(content["told"]["scores"]))
+    asked = {"", *(each.name for each in task.metrics)}
+    if (found := {*scores["scores"]}) != asked:
+        raise ValueError(f"it has the scores {sorted(found)}, and {sorted(asked)} are asked")
     _evaluation([scores])
     return {**scores, "is_nan": bool(scores["is_nan"])}
 
@@ -265,7 +268,7 @@ def _evaluation(scores: Sequence[Mapping[str, Any] | None]) -> Evaluation:
     nothing: Mapping[str, Any] = {"scores": {k: [float("nan"), 0.0] for k in first}, "validation_loss": 0.0}
     known = [nothing if each is None else each for each in scores]
     joined = {k: Score(*torch.tensor([each["scores"][k] for each in known]).double().T) for k in first}
-    validation, test = joined.pop("validation"), joined.pop("test")
+    validation = joined.pop("")
     losses, weight = torch.tensor([each["validation_loss"] for each in known]).double(), validation.weight
     loss = float((losses.nan_to_num() * weight).sum() / weight.sum()) if weight.any() else float("nan")
-    return Evaluation(validation, test, loss, joined)
+    return Evaluation(validation, joined, loss)

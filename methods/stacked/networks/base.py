@@ -1,7 +1,6 @@
 """The interface of every backbone: inputs, initial parameters, and outputs of K clients at once.
 
-Every parameter has a leading client axis. A backbone is a function of inputs and parameters, so that a method
-may pass masked, mixed or perturbed parameters.
+Every parameter has a leading client axis and is passed in: a method may have masked, mixed or perturbed it.
 """
 
 import math
@@ -72,27 +71,28 @@ class Backbone(ABC):
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
-        spread, convolved = None, convolution is None
-        if convolution is None:
-            convolution = self.convolution(graph, device)
-            # Propagation makes sparse features dense. Dense features cost the same as before, and every
-            # round saves two propagations and their gradient.
-            if self.folds and not self.architecture.input_norm and is_dense(features):
-                dense = features.to_dense()
-                spread = convolution((dense if copied is None else dense[copied]).to(device))
-        propagated = None if spread is None else Features(spread, segments, device)
-        position = None if position is None else position.to(device)
         if copied is None:
             own: Features = kind(features, segments, device)
         else:
             distinct = kind(features, Segments(torch.tensor([len(features)]), device), device)
             own = CopiedFeatures(distinct, copied.to(device))
-        inputs = Inputs(segments, own, convolution, classes, propagated, position)
+        position = None if position is None else position.to(device)
+        step = convolution or self.convolution(graph, device)
+        spread = None
+        inputs = Inputs(segments, own, step, classes, position=position)
+        if convolution is not None:
+            return inputs
+        # Propagation makes sparse features dense. Dense features cost the same as before, and every round
+        # saves two propagations and their gradient.
+        if self.folds and not self.architecture.input_norm and is_dense(features):
+            dense = features.to_dense()
+            spread = step((dense if copied is None else dense[copied]).to(device))
+            inputs = replace(inputs, propagated=Features(spread, segments, device))
         field = partial(receptive_field, self, graph, features, spread, inputs)
-        scored = None if position is None or not convolved else field(torch.arange(len(position)))
+        scored = None if position is None else field(torch.arange(len(position)))
         return replace(
             inputs,
-            receptive_field=field(read) if read is not None and convolved else None,
+            receptive_field=None if read is None else field(read),
             scored=scored if scored is not None and scored.inputs.levels else None,
         )
 
@@ -130,9 +130,9 @@ class Backbone(ABC):
     def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
         """The classifier's input, (n, width of the last hidden layer)."""
 
-    @abstractmethod
     def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
-        """The last hidden layer before its ReLU, without dropout; (n, width)."""
+        """The last hidden layer before its ReLU, if it has one, without dropout; (n, width)."""
+        return self.embed(inputs, parameters, None)
 
     @abstractmethod
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:

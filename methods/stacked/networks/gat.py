@@ -55,9 +55,8 @@ class GAT(Layered):
     ) -> Tensor:
         product = self._times(inputs, level, h, parameters, f"{prefix}.weight")
         vectors = [across(parameters[f"{prefix}.{end}"]) for end in ("sent", "heard")]
-        return inputs.convolution(
-            product, segment_product(product, torch.cat(vectors, dim=2), inputs.segments)
-        )
+        scores = segment_product(product, torch.cat(vectors, dim=2), inputs.segments)
+        return inputs.convolution(product, scores)
 
     def _start(
         self, inner: int, outer: int, generator: torch.Generator, heads: int | None = None
@@ -85,9 +84,8 @@ def across(vectors: Tensor) -> Tensor:
 def attend(graph: dgl.DGLGraph, h: Tensor, scores: Tensor) -> Tensor:
     """Σ_u α_uv h_u of each head, with α_uv = softmax over u of leaky_relu(s_u + t_v).
 
-    `h` is (n, heads · width), `scores` (n, 2 · heads): s of every head, then t. Every node of the graph must
-    have an incoming edge. Returns (n, heads · width), differentiable in both. Uses DGL's kernels or torch's;
-    by default DGL's on the CPU and torch's on other devices.
+    `h` is (n, heads · width), `scores` (n, 2 · heads): s of every head, then t. Every node needs an incoming
+    edge. Returns (n, heads · width), differentiable in both. `auto` means DGL on the CPU, torch elsewhere.
     """
     heads, kernel = scores.shape[1] // 2, kernel_of(graph)
     sent, heard = scores.split(heads, dim=1)

@@ -65,10 +65,8 @@ class Layered(Backbone):
                 start |= {"gain": torch.ones(outer), "shift": torch.zeros(outer)}
             parameters |= prefixed(f"layers.{index}", start)
             inner = outer
-        convolves = self.architecture.head == "convolution"
-        return parameters | prefixed(
-            "head", (self._start_head if convolves else linear_start)(inner, classes, generator)
-        )
+        start_head = self._start_head if self.architecture.head == "convolution" else linear_start
+        return parameters | prefixed("head", start_head(inner, classes, generator))
 
     def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
         return self._hidden(inputs, parameters, dropout, linear=self.architecture.head == "bare")

@@ -1,8 +1,7 @@
 """A user's network: an ordinary torch module for one client, run for K clients.
 
-`network(features, classes)` returns an `nn.Module`. It is called with a client's graph and its features,
-(n, features) dense, and returns logits, (n, classes). Further arguments of `network` that are named like a
-setting of `Architecture`, such as `hidden`, receive its value.
+`network(features, classes)` returns an `nn.Module` from a client's graph and features, (n, features) dense,
+to logits, (n, classes). Further arguments that are named like a setting, such as `hidden`, get its value.
 
 All clients run at once by `torch.func.vmap` if the module reads a graph only through the methods of
 `ClientGraph` and computes with torch. Each client is then padded to the largest one. The first forward pass
@@ -13,7 +12,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 import dgl
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from fedsub.datasets.errors import UserError, broken
 from fedsub.methods.stacked.activation import Dropout
@@ -60,10 +60,8 @@ class ClientGraph:
 class OwnInputs(Inputs):
     """Inputs of a user's network; K clients of at most m nodes and e edges."""
 
-    graphs: tuple[Any, ...] = ()
-    """Each client's graph."""
-    rows: tuple[Tensor, ...] = ()
-    """Each client's features, (nodes, d)."""
+    graphs_and_rows: tuple[tuple[Any, Tensor], ...] = ()
+    """Each client's graph and features, (nodes, d)."""
     batch: tuple[Tensor, ...] = ()
     """Sources and targets, (K, e), and features, (K, m + 1, d). The last node of each client is padding;
     padding edges join it to itself."""
@@ -83,11 +81,11 @@ class Own(Backbone):
         """Raises UserError for an argument of `function` that is no setting and has no default."""
         super().__init__(architecture)
         self.function, self.name = function, architecture.backbone
-        settings = {field.name for field in fields(Architecture)}
+        settings = vars(architecture)
         self.given: dict[str, Any] = {}
         for name, each in [*inspect.signature(function).parameters.items()][2:]:
             if name in settings:
-                self.given[name] = getattr(architecture, name)
+                self.given[name] = settings[name]
             elif each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
                 raise UserError(f"network() of {self.name} needs {name}, not a setting: give it a default")
 
@@ -124,13 +122,11 @@ class Own(Backbone):
         rows = features.to_dense().to(device).split(lengths)
         graphs = [dgl.node_subgraph(graph, each) for each in torch.arange(segments.rows).split(lengths)]
         ends = [[end.to(device, torch.int64) for end in each.edges()] for each in graphs]
-        most = max(len(source) for source, _ in ends)
         source, target = (
-            torch.stack([pad(end, (0, most - len(end)), value=last) for end in side])
-            for side in zip(*ends, strict=True)
+            pad_sequence([*side], batch_first=True, padding_value=last) for side in zip(*ends, strict=True)
         )
         # Padding with ones keeps rows finite that are divided by their sum, or scaled to length one.
-        padded = torch.stack([pad(each, (0, 0, 0, last + 1 - len(each)), value=1.0) for each in rows])
+        padded = pad(pad_sequence([*rows], batch_first=True, padding_value=1.0), (0, 0, 0, 1), value=1.0)
         if torch.device(device).type != "cpu":
             # The registry's DGL has graphs on the CPU only.
             graphs = [ClientGraph(a, b, nodes) for (a, b), nodes in zip(ends, lengths, strict=True)]
@@ -140,8 +136,7 @@ class Own(Backbone):
             self.convolution(graph, device),
             classes,
             position=position.to(device) if isinstance(position, Tensor) else None,
-            graphs=tuple(graphs),
-            rows=rows,
+            graphs_and_rows=tuple(zip(graphs, rows, strict=True)),
             batch=(source, target, padded),
         )
 
@@ -169,11 +164,11 @@ class Own(Backbone):
 
     def _one_by_one(self, inputs: OwnInputs, parameters: Weights) -> Tensor:
         """Logits of every client in turn, (n, C)."""
-        clients = len(inputs.graphs)
+        clients = len(inputs.graphs_and_rows)
         # One backward step for all slices of a parameter.
         slices = {name: each.expand(clients, *each.shape[1:]).unbind() for name, each in parameters.items()}
         logits = []
-        for k, (graph, rows) in enumerate(zip(inputs.graphs, inputs.rows, strict=True)):
+        for k, (graph, rows) in enumerate(inputs.graphs_and_rows):
             own = {name: each[k] for name, each in slices.items()}
             logits.append(functional_call(self.module, own, (graph, rows)))
         return torch.cat(logits)

@@ -31,9 +31,6 @@ class SGC(Backbone):
     def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
         return self.propagate(inputs.convolution, self.first(inputs, parameters, "head.weight"))
 
-    def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
-        return self.embed(inputs, parameters, None)
-
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
         return add_bias(embedding, parameters["head.bias"], inputs.segments)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,11 +20,9 @@ from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.stacked import kernels
 
 
-@dataclass(frozen=True, eq=False)
-class Score:
+class Score(NamedTuple):
     """Scores of K clients by one metric; tensors on the CPU."""
 
-    state: ClassVar = ("value", "weight")
     value: Tensor
     """(K,) float64 in [0, 1]; NaN for a client with nothing to score."""
     weight: Tensor

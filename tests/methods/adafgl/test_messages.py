@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsub.methods.adafgl.messages import ALIKE, Messages, Receivers, alike_pairs
+from fedsub.methods.adafgl.messages import ALIKE, Messages, alike_pairs
 from fedsub.methods.adafgl.smoothing import Smoothing
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
@@ -59,7 +59,7 @@ def test_receivers_hear_all_pairs_and_their_gradient(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "compiled", lambda h: compiled)
         messages = Messages(alike_pairs(prior, segments), beta, segments)
-        found = messages(z, slope, Receivers(rows, segments.among(rows)))
+        found = messages(z, slope, (rows, segments.among(rows)))
         slopes = torch.autograd.grad(found, [z, slope], gradient)
     exact = [value.detach().double().requires_grad_() for value in (z, slope)]
     clients = zip(exact[0].split(sizes), prior.double().split(sizes), exact[1], strict=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, Schedule
-from fedsub.methods.core.evaluation import WholeGraph
+from fedsub.methods.core.evaluation import whole_graph
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.stacked.architecture import Architecture
@@ -71,11 +71,11 @@ def test_on_the_whole_graph_nothing_of_the_own_graph_predicts(name: str, options
     method = make_method(name, options, FEDERATION, on_first(name), schedule)
     method.build()
     try:
-        WholeGraph(method)
+        whole_graph(method)
     except UserError:
         return
     train(method)
-    predicted = WholeGraph(method).predict().view(FEDERATION.clients, FEDERATION.nodes, -1)
+    predicted = whole_graph(method)[1]().view(FEDERATION.clients, FEDERATION.nodes, -1)
     twin = make_method(name, options, FEDERATION.merged()[0], on_first(name), schedule)
     twin.build()
     for client in range(FEDERATION.clients):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.steps import Attendance, weights_among
+from fedsub.methods.core.steps import draw_attendance, weights_among
 from fedsub.methods.stacked.mixing import weighted_mean
 from tests.methods.federations import make_method
 
@@ -29,9 +29,9 @@ def test_attendance_keeps_its_promises(clients, participation, stragglers, seed)
     wanted = max(1, round(participation * clients))
     if stragglers and not round(stragglers * wanted):
         with pytest.raises(UserError, match=r"gives no straggler among .* raise it above"):
-            Attendance.draw(schedule, clients, seed)
+            draw_attendance(schedule, clients, seed)
         return
-    drawn = Attendance.draw(schedule, clients, seed).epochs
+    drawn = draw_attendance(schedule, clients, seed)
     count = (drawn > 0).sum(dim=1)
     assert count[:2].tolist() == [wanted] * 2
     assert count[2:].tolist() == [min(wanted, clients - 1)] * 6
@@ -39,21 +39,21 @@ def test_attendance_keeps_its_promises(clients, participation, stragglers, seed)
     assert ((drawn >= 0) & (drawn <= 4)).all()
     slow = ((drawn > 0) & (drawn < 4)).sum(dim=1)
     assert slow.tolist() == [round(stragglers * int(each)) for each in count]
-    assert torch.equal(drawn, Attendance.draw(schedule, clients, seed).epochs)
+    assert torch.equal(drawn, draw_attendance(schedule, clients, seed))
 
 
 def test_stragglers_do_any_smaller_number_of_epochs_at_even_odds() -> None:
     schedule = Schedule(rounds=300, local_epochs=4, stragglers=1.0)
-    count = Attendance.draw(schedule, 10, 0).epochs.flatten().bincount(minlength=5) / 3000
+    count = draw_attendance(schedule, 10, 0).flatten().bincount(minlength=5) / 3000
     # 3000 draws: the standard error of a third is 0.009.
     assert count.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3, 0], abs=0.04)
 
 
 def test_ten_seeds_draw_ten_attendances() -> None:
     schedule = Schedule(rounds=20, participation=0.5)
-    drawn = {Attendance.draw(schedule, 10, seed).epochs.numpy().tobytes() for seed in range(10)}
+    drawn = {draw_attendance(schedule, 10, seed).numpy().tobytes() for seed in range(10)}
     assert len(drawn) == 10
-    often = np.mean([Attendance.draw(schedule, 10, seed).epochs.numpy() for seed in range(10)], axis=(0, 1))
+    often = np.mean([draw_attendance(schedule, 10, seed).numpy() for seed in range(10)], axis=(0, 1))
     assert np.abs(often - 0.5).max() < 0.15
 
 

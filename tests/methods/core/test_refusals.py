@@ -24,7 +24,6 @@ ONLY_PARAMETERS = "ignores: set evaluate=local"
         ("fedstruct", {"private": True, "version": "b"}, {}, "transform=none .*add it"),
         ("fedstruct", {"version": "b", "network": "graphsage"}, {}, "leave network=graphsage out"),
         ("fedstruct", {"transform": "none", "features": "deg"}, {}, "needs features=h2v"),
-        ("fedstruct", {"context": 30}, {}, "context=30 must be 2 to"),
         ("fedtad", {"nodes": 2}, {}, "number of classes"),
         ("feddc", {}, {"learning_rate": 0.0}, "learning rate: it must be positive"),
         ("moon", {"nodes": "training"}, {"task": "link-prediction"}, "needs training nodes"),

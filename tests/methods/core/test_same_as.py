@@ -35,8 +35,8 @@ ALSO_IN_BYTES: list[Case] = [
     ("fedpub", {"masks": False, "similarity": "none"}, "fedavg", {"weighting": "training-nodes"}),
     ("apfl", {"alpha": 0.0, **FIXED}, "fedavg", {}),
     ("apfl", {"alpha": 0.0, **FIXED}, "fedavg", {"evaluate_dropout": True}),
-    ("fedsage+", {"neighbours": 0}, "fedavg", {}),
-    ("fedsage+", {"neighbours": 0}, "fedsage", {}),
+    ("fedsage", {}, "fedavg", {}),
+    ("fedsage", {}, "fedavg", {"weighting": "uniform"}),
     ("adafgl", {"federated": 1.0}, "fedavg", {"weighting": "nodes"}),
 ]
 CASES: list[Case] = [

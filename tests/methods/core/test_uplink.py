@@ -11,7 +11,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.training import communicate, end_round, serve, start_round, train
-from fedsub.methods.core.uplink import Compression, Draws, Uplink, epsilon, largest, privatised, quantised
+from fedsub.methods.core.uplink import Draws, Uplink, epsilon, largest, privatised, quantised
 from fedsub.methods.fedavg import FedAvg
 from tests.methods.federations import make_method
 from tests.methods.rounding import agree
@@ -22,6 +22,10 @@ NETWORK = Architecture(hidden=(8,), dropout=0.0)
 
 def method_of(name: str, schedule: Schedule) -> Any:
     return make_method(name, {}, None, NETWORK, schedule)
+
+
+def uplink(**settings: Any) -> Uplink:
+    return Uplink(Schedule(**settings), Draws(0))
 
 
 def updates() -> Tensor:
@@ -68,7 +72,7 @@ def test_epsilon_is_the_accountants() -> None:
     schedule = replace(PLAIN, rounds=20, privacy_noise=2.0, privacy_clip=1.0, participation=0.34)
     method = method_of("fedavg", schedule)
     outcome = train(method)
-    most = int((method.attendance.epochs > 0).sum(dim=0).max())
+    most = int((method.attendance > 0).sum(dim=0).max())
     assert 20 / 3 <= most < 20
     assert outcome.extras["epsilon"] == epsilon(2.0, most, 1e-5)
 
@@ -125,8 +129,8 @@ def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
 
 
 def test_of_the_largest_values_few_bits_are_sent() -> None:
-    given, compression = updates(), Compression(8, 0.1, False)
-    read = compression.decode(compression.encode(given, torch.ones(3, dtype=torch.bool), Draws(0)), 50)
+    given, small = updates(), uplink(quantise=8, top_k=0.1)
+    read = small.decode(small.encode(given, torch.ones(3, dtype=torch.bool)), 50)
     kept = largest(given, 0.1)
     assert not read[kept == 0].any()
     step = given.abs().amax(dim=1, keepdim=True) / 127
@@ -134,13 +138,13 @@ def test_of_the_largest_values_few_bits_are_sent() -> None:
 
 
 def test_what_was_left_out_comes_with_the_next_message() -> None:
-    compression, present = Compression(0, 0.25, True), torch.tensor([True, False])
+    small, present = uplink(top_k=0.25, error_feedback=True), torch.tensor([True, False])
     given = torch.tensor([[4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]])
-    sent = [compression.decode(compression.encode(given, present, Draws(0)), 4) for _ in range(3)]
+    sent = [small.decode(small.encode(given, present), 4) for _ in range(3)]
     # client 0: 4 goes; then 3 + 3; then 2 + 2 + 2 beside 4 + 4 (it was not sent a second time)
     assert [each[0].tolist() for each in sent] == [[4, 0, 0, 0], [0, 6, 0, 0], [8, 0, 0, 0]]
     total = torch.stack([each[0] for each in sent]).sum(dim=0)
-    left_out = torch.as_tensor(compression.left_out)
+    left_out = torch.as_tensor(small.left_out)
     torch.testing.assert_close(total + left_out[0], 3 * given[0])
     assert left_out[1].abs().sum() == 0
 
@@ -158,31 +162,29 @@ def test_what_was_left_out_comes_with_the_next_message() -> None:
 )
 def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
     """For 107 values; the network with 12 features, hidden width 8 and 3 classes has 104 + 27 = 131."""
-    schedule = replace(PLAIN, **changes)
-    compression = Compression(schedule.quantise, schedule.top_k, False)
-    assert compression.size(107) == size
-    method = method_of("fedavg", schedule)
-    outcome = train(method)
-    assert outcome.bytes["up"] == 3 * compression.size(131)
+    small = uplink(**changes)
+    assert small.size(107) == size
+    outcome = train(method_of("fedavg", replace(PLAIN, **changes)))
+    assert outcome.bytes["up"] == 3 * small.size(131)
     assert outcome.bytes["down"] == 3 * 4 * 131
     assert math.isfinite(outcome.metrics["accuracy"])
 
 
-def sent(uplink: Uplink, update: Tensor) -> Tensor:
+def sent(through: Uplink, update: Tensor) -> Tensor:
     """Return the updates that the server reads, (K, P); all clients send."""
     own, received = {"w": 7 + update}, {"w": torch.full((1, update.shape[1]), 7.0)}
-    message, _ = uplink.send(own, received, torch.ones(len(update), dtype=torch.bool))
-    return uplink.read(message, received)["w"] - 7
+    message, _ = through.send(own, received, torch.ones(len(update), dtype=torch.bool))
+    return through.read(message, received)["w"] - 7
 
 
 def test_compression_sees_nothing_that_is_not_private() -> None:
-    given, half = updates(), Compression(0, 0.5, False)
-    clipped = sent(Uplink(0.05, 0.0, half, Draws(0)), given)
+    given = updates()
+    clipped = sent(uplink(top_k=0.5, privacy_clip=0.05), given)
     torch.testing.assert_close(
         clipped, largest(privatised(given, 0.05, 0.0, Draws(0)), 0.5), atol=1e-6, rtol=0
     )
     noise = privatised(torch.zeros(3, 50), 2.0, 1.5, Draws(0))
-    noised = sent(Uplink(2.0, 1.5, half, Draws(0)), torch.zeros(3, 50))
+    noised = sent(uplink(top_k=0.5, privacy_clip=2.0, privacy_noise=1.5), torch.zeros(3, 50))
     torch.testing.assert_close(noised, largest(noise, 0.5), atol=1e-6, rtol=0)
 
 
@@ -236,4 +238,4 @@ def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(name: st
         torch.testing.assert_close(small.parameters[key], value)
     assert not all(agree(small.parameters[key], plain.parameters[key]) for key in start)
     beside = sum(value.numel() * 4 for key, value in message.items() if key not in start)
-    assert small.channel.bytes_up == 3 * Compression(0, share, False).size(change.shape[1]) + beside
+    assert small.channel.bytes_up == 3 * uplink(top_k=share).size(change.shape[1]) + beside

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.fediih import mixing_matrices
-from fedsub.methods.fediih.pairs import pairwise_softplus
+from fedsub.methods.fediih.pairs import PairwiseSoftplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
@@ -57,7 +57,7 @@ def test_a_sum_over_pairs_is_that_of_the_matrix_of_them(dtype):
     weight = torch.randn(len(sizes), generator=generator, dtype=dtype)
     found = []
     for sums in (
-        lambda leaf: pairwise_softplus(leaf, Segments(sizes)),
+        lambda leaf: PairwiseSoftplus.apply(leaf, Segments(sizes)),
         lambda leaf: torch.stack(
             [functional.softplus(own @ own.T).sum() for own in leaf.split(sizes.tolist())]
         ),

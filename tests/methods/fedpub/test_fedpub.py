@@ -69,10 +69,10 @@ def test_the_short_cut_equals_the_network_on_copies_of_the_proxy(further):
         name: value.detach() + 0.1 * torch.randn(value.shape, generator=generator)
         for name, value in stack(backbone.initial(12, 3, generator), 4).items()
     }
-    proxy = make_proxy("sbm", 12, np.random.default_rng(0))
-    short = mean_output_on(proxy, backbone, 4, 3)(parameters)
-    shared = SharedFeatures(proxy.features, 4)
-    convolution = backbone.convolution(dgl.batch([proxy.graph] * 4), "cpu")
+    graph, features = proxy = make_proxy("sbm", 12, np.random.default_rng(0))
+    short = mean_output_on(proxy, backbone, 4, 3, "cpu", "auto")(parameters)
+    shared = SharedFeatures(features, 4)
+    convolution = backbone.convolution(dgl.batch([graph] * 4), "cpu")
     full = mean_output(backbone, Inputs(shared.segments, shared, convolution, 3), parameters)
     torch.testing.assert_close(short, full, atol=1e-5, rtol=1e-4)
 

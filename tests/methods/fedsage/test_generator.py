@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import DivergedError, train
+from fedsub.methods.fedsage import generator as fedsage_generator
 from fedsub.methods.fedsage import matching as fedsage_matching
-from fedsub.methods.fedsage import training as fedsage_training
-from fedsub.methods.fedsage.generator import Generated
+from fedsub.methods.fedsage.generator import Generated, GeneratorTraining, client_chunks
 from fedsub.methods.fedsage.matching import nearest_hidden
 from fedsub.methods.fedsage.mending import choose_hidden, mended_inputs
-from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.features import Features, NormalisedFeatures
-from fedsub.methods.stacked.growth import grow
+from fedsub.methods.stacked.inputs import grow
 from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import make_method, small_federation
 
@@ -53,14 +52,14 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
         method = _method({}, clients=4, nodes=90)
         method.hide()
         training = GeneratorTraining(method, range(4))
-        others, random = method.others, torch.Generator().manual_seed(1)
-        assert others.sparse == (share > 1)
+        random = torch.Generator().manual_seed(1)
+        assert method.others.sparse == (share > 1)
         counts = torch.randint(0, 4, (90,), generator=random) * (training.missing > 0)
         owner = torch.repeat_interleave(torch.arange(90), counts)
         features = torch.rand(len(owner), 12, generator=random).requires_grad_()
         made = Generated(features, owner)
         (own,) = torch.autograd.grad(training.own_loss(made), features)
-        found.append((own, training.others_gradient(made, others)))
+        found.append((own, training.others_gradient(made)))
     for each in found[1:]:
         torch.testing.assert_close(each, found[0], rtol=1e-5, atol=1e-7)
     assert all(gradient.any() for gradient in found[0])
@@ -88,7 +87,7 @@ def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.Monke
     options: dict[str, object] = {"noise": 0.0, "generator_epochs": 30, "generator_learning_rate": 0.02}
     found = []
     for limit in (2**32, 1):
-        monkeypatch.setattr(fedsage_training, "CHUNK_BYTES", limit)
+        monkeypatch.setattr(fedsage_generator, "CHUNK_BYTES", limit)
         method = _method(options, clients=4, nodes=80)
         method.setting = replace(
             method.setting, architecture=replace(method.setting.architecture, dropout=0.0)

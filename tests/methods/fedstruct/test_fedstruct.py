@@ -13,14 +13,13 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.training import train
-from fedsub.methods.fedstruct.features import hop_weights
-from fedsub.methods.fedstruct.rows import combined_rows
+from fedsub.methods.fedstruct.rows import unpruned_rows
 from tests.methods.federations import make_method, overlapping_federation, random_graph, small_federation
 from tests.methods.rounding import assert_agree
 from tests.methods.variants import SMALL_STRUCTURE
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-SMALL = SMALL_STRUCTURE | {"structure_hops": 4, "walk_length": 6, "context": 3, "walk_epochs": 2}
+SMALL = SMALL_STRUCTURE | {"structure_hops": 4}
 SCHEDULE = Schedule(rounds=3, learning_rate=0.01, weight_decay=1e-4, weighting="nodes", evaluate="received")
 
 
@@ -79,14 +78,10 @@ def test_overlapping_clients_share_the_structure_of_a_node() -> None:
         make({"version": "b"}, federation).build()
 
 
-def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
-    """Return Ā = Σ β_l (D̃⁻¹(A + I))^l of the whole graph, computed directly."""
+def global_rows(adjacency: sp.csr_matrix, hops: int) -> np.ndarray:
+    """Return Ā = (D̃⁻¹(A + I))^hops of the whole graph, computed directly."""
     looped = adjacency.toarray().astype(np.float64) + np.eye(adjacency.shape[0])
-    step = looped / looped.sum(axis=1, keepdims=True)
-    return sum(
-        weight * np.linalg.matrix_power(step, hop)
-        for hop, weight in enumerate(weights.astype(float), start=1)
-    )
+    return np.linalg.matrix_power(looped / looped.sum(axis=1, keepdims=True), hops)
 
 
 @settings(max_examples=25)
@@ -96,13 +91,13 @@ def test_rows_equal_the_global_ones_on_any_graph(
 ) -> None:
     adjacency = random_graph(nodes, share, seed)
     client = np.random.default_rng(seed).integers(0, clients, nodes)
-    weights = hop_weights("last", hops)
-    built = combined_rows(adjacency, client, np.arange(nodes), weights).numpy()
-    np.testing.assert_allclose(built, global_rows(adjacency, weights), atol=1e-5)
+    built, _ = unpruned_rows(adjacency, client, np.arange(nodes), hops)
+    assert built is not None
+    np.testing.assert_allclose(built, global_rows(adjacency, hops), atol=1e-5)
 
 
 def test_columns_beyond_one_block_are_built_too() -> None:
     adjacency = random_graph(1100, 0.002, 0)
-    weights = hop_weights("last", 3)
-    built = combined_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), weights)
-    np.testing.assert_allclose(built, global_rows(adjacency, weights)[::50], atol=1e-6)
+    built, _ = unpruned_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), 3)
+    assert built is not None
+    np.testing.assert_allclose(built, global_rows(adjacency, 3)[::50], atol=1e-6)

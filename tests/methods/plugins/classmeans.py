@@ -6,8 +6,7 @@ Clients send the mean of every class among their training nodes, and the number 
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.base import register
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.base import Message, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.tasks import NodeClassification

@@ -4,8 +4,7 @@ Wang et al., Tackling the Objective Inconsistency Problem, NeurIPS 2020, eq. (6)
     w ← w + τ Σ_k p_k (w_k − w) / τ_k,    τ = Σ_k p_k τ_k,    τ_k client k's steps
 """
 
-from fedsub.methods.core.base import BOTH_TASKS, register
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.base import BOTH_TASKS, Message, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.mixing import weighted_mean
 

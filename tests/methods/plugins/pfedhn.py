@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import Count, Positive
-from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.base import BOTH_TASKS, Message, Options, register
 from fedsub.methods.fedavg import FedAvg
 
 

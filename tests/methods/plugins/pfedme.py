@@ -15,8 +15,7 @@ from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.steps import descend, local_epochs
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.mixing import for_clients
+from fedsub.methods.stacked.mixing import for_clients, squared_distance
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 

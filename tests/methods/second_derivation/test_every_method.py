@@ -6,7 +6,7 @@ import pytest
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.steps import Attendance
+from fedsub.methods.core.steps import draw_attendance
 from tests.methods.second_derivation.rounds import SOME
 
 ELSEWHERE = {"central", "local"}
@@ -22,7 +22,7 @@ def test_every_method_is_derived_a_second_time() -> None:
 @pytest.mark.parametrize("clients", [5, 6])
 def test_some_clients_are_there_then_absent_and_come_back(clients: int) -> None:
     """Otherwise no loop would test what a client receives after a round of absence."""
-    epochs = Attendance.draw(Schedule(local_epochs=2, **SOME), clients, seed=0).epochs
+    epochs = draw_attendance(Schedule(local_epochs=2, **SOME), clients, seed=0)
     there = ["".join("01"[int(number > 0)] for number in each) for each in epochs.T]
     back = [k for k, each in enumerate(there) if "01" in each.lstrip("0")]
     assert len(back) > 1

@@ -10,12 +10,12 @@ that is drawn for the round,
 
     W_k ← min(1, max(0, W_k − η_W G ⊙ (w − θ_k))),                                        (2)
 
-each followed by (1). The first time there are as many until the losses before the last `window` steps have a
-standard deviation below the threshold, which is asked for once there are more than `window`; later there is
+each followed by (1). The first time there are as many until the losses before the last WINDOW steps have a
+standard deviation below the threshold, which is asked for once there are more than WINDOW; later there is
 one. As long as θ_k is w, before the first exchange, nothing is learned.
 
 The paper goes through the drawn nodes in batches and the public code knows no most steps: one batch and
-`first_steps` are choices of `methods.fedala`. Which nodes are drawn is read off the stacked method.
+FIRST_STEPS are choices of `methods.fedala`. Which nodes are drawn is read off the stacked method.
 """
 
 import statistics
@@ -27,6 +27,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsub.methods import fedala
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
@@ -39,7 +40,7 @@ SGD = {"optimiser": "sgd", "learning_rate": 0.3, "local_epochs": 3, "weight_deca
 ADAM = {"optimiser": "adam", "learning_rate": 0.02, "local_epochs": 3, "weight_decay": DECAY}
 LAYERS = [["head.weight", "head.bias"], ["layers.1.weight", "layers.1.neighbour", "layers.1.bias"]]
 """From the highest on, without the lowest; no layers are all, a choice of `methods.fedala`."""
-DEFAULT = {"layers": 1, "share": 0.8, "rate": 20.0, "threshold": 0.1, "window": 10, "first_steps": 100}
+DEFAULT = {"layers": 1, "share": 0.8, "rate": 20.0, "threshold": 0.1}
 """The public code's, but for the rate, which is large enough here for many weights to move."""
 
 
@@ -80,10 +81,10 @@ class Client:
         }
 
     def _settled(self, losses: list[float]) -> bool:
-        window = self.options["window"]
-        if len(losses) == self.options["first_steps"]:
+        if len(losses) == fedala.FIRST_STEPS:
             return True
-        return len(losses) > window and statistics.pstdev(losses[-window:]) < self.options["threshold"]
+        recent = losses[-fedala.WINDOW :]
+        return len(losses) > fedala.WINDOW and statistics.pstdev(recent) < self.options["threshold"]
 
 
 def drawn(part: Part, rows: list[int], first: int, share: float) -> Tensor:
@@ -151,10 +152,13 @@ def test_rounds_agree_with_all_nodes_and_with_few(optimiser: dict[str, Any], sha
 
 @pytest.mark.parametrize("first_steps", [30, 100])
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
-def test_the_first_steps_end_alike(attendance: dict[str, Any], first_steps: int) -> None:
+def test_the_first_steps_end_alike(
+    attendance: dict[str, Any], first_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A low threshold, which clients come below at different times, or with fewer steps not all."""
-    options = {"layers": 0, "threshold": 1e-3, "window": 5, "first_steps": first_steps}
-    clients = compare("gcn", options, {**SGD, **attendance})
+    monkeypatch.setattr(fedala, "WINDOW", 5)
+    monkeypatch.setattr(fedala, "FIRST_STEPS", first_steps)
+    clients = compare("gcn", {"layers": 0, "threshold": 1e-3}, {**SGD, **attendance})
     first = [client.steps[0] for client in clients]
     assert len(set(first)) > 2
     assert max(first) == 30 if first_steps == 30 else 30 < max(first) < 100

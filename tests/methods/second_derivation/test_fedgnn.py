@@ -158,13 +158,12 @@ def test_a_node_has_its_most_similar_others(most: int, scheme: str) -> None:
     compare(federation, edges, entries, int(entries.sum()), options, "gcn", **sgd)
 
 
-@pytest.mark.parametrize("rule", ["auto", "neighbourhood"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
-def test_rounds_agree_where_clients_overlap(backbone: str, rule: str) -> None:
+def test_rounds_agree_where_clients_overlap(backbone: str) -> None:
     federation = divided(COMMUNITY, CLIENTS, "metis-overlapping")
     edges = [others_by_neighbourhood(federation, k) for k in range(CLIENTS)]
     entries = entries_of(federation)
     # Clients name their edges; the server then asks for the features of those alone that arrive somewhere.
     asked = {u for found in edges for _, u in found}
     up = sum(int(entries[u]) for u in asked) + 4 * (federation.graph.num_edges() // 2)
-    compare(federation, edges, entries, up, {"rule": rule}, backbone)
+    compare(federation, edges, entries, up, {}, backbone)

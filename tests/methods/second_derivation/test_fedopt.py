@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.evaluation import WholeGraph
+from fedsub.methods.core.evaluation import whole_graph
 from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.training import train
 from tests.methods.federations import make_method, small_federation
@@ -100,7 +100,7 @@ def test_each_client_alone_is_scored_on_the_whole_graph() -> None:
     federation = small_federation(CLIENTS, nodes=80)
     method = created("local", federation)
     outcome = train(method)
-    found = WholeGraph(method).predict().view(CLIENTS, 80, -1)
+    found = whole_graph(method)[1]().view(CLIENTS, 80, -1)
     adjacency, features = whole(federation)
     order = np.argsort(federation.origin.numpy())
     assert (federation.origin[order] == torch.arange(80)).all()

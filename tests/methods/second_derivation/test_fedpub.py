@@ -285,10 +285,11 @@ def average(own: Parameters, models: list[Parameters], alpha: Tensor, threshold:
 
 def dense(proxy: Proxy) -> Part:
     """Return features and adjacency in the form of a client's part."""
-    source, target = proxy.graph.edges()
-    adjacency = torch.zeros(len(proxy.features), len(proxy.features))
+    graph, features = proxy
+    source, target = graph.edges()
+    adjacency = torch.zeros(len(features), len(features))
     adjacency[target, source] = 1
-    return {"features": proxy.features, "adjacency": adjacency}
+    return {"features": features, "adjacency": adjacency}
 
 
 REGULARIZERS = ("reference", "printed")

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.fedsage import FedSagePlus
-from fedsub.methods.fedsage.training import GeneratorTraining
+from fedsub.methods.fedsage.generator import GeneratorTraining
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part
 from tests.methods.oracle import client_parts

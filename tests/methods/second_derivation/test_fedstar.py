@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsub.methods.stacked import walks
+from fedsub.methods.stacked import propagation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
@@ -91,7 +91,7 @@ def test_rounds_agree(
 ) -> None:
     """One that is absent keeps its own parameters and comes back to the newest structure encoder."""
     # Several chunks a client; FedTAD's walks are in one.
-    monkeypatch.setattr(walks, "CHUNK_ENTRIES", 1500)
+    monkeypatch.setattr(propagation, "CHUNK_ENTRIES", 1500)
     pair = Pair(
         divided(graph, CLIENTS, scheme),
         "fedstar",

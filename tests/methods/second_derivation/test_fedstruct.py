@@ -3,7 +3,7 @@ Graphs (an arXiv version of the text, whose numbers of equations, theorems and a
 
 Over the graph of all clients, and over client i's own,
 
-    Â = D̃⁻¹ (A + I),    Ā = Σ_{l=1..L} β_l Âˡ            (4; the public code keeps the last power alone)
+    Â = D̃⁻¹ (A + I),    Ā = Âᴸ                          (4; of its sum, what the public code keeps)
     z_v = Σ_u ā_vu g(s_u) + Σ_{u ∈ V_i} ā⁽ⁱ⁾_vu f(x_u),    ŷ_v = softmax z_v                            (20)
 
 with networks f and g. The structure features s are one-hot degrees, or trained from a random start (Hop2Vec);
@@ -53,7 +53,6 @@ class Plan:
     version: str = "a"
     network: str = "decoupled"
     transform: str = "mlp"
-    beta: str = "last"
     self_loops: str = "all"
     inference: str = "both"
     private: bool = False
@@ -92,20 +91,6 @@ def with_loops(adjacency: Tensor, loops: str = "all") -> Tensor:
 def walk(looped: Tensor) -> Tensor:
     """D̃⁻¹ Ã; a row without entries stays empty."""
     return looped / looped.sum(dim=1, keepdim=True).clamp(min=1)
-
-
-def betas(hops: int, beta: str) -> list[float]:
-    """β_1 … β_L; `all` are equal, and their sum 1 is the method's choice."""
-    return [1 / hops] * hops if beta == "all" else [0.0] * (hops - 1) + [1.0]
-
-
-def combined(hat: Tensor, hops: int, beta: str) -> Tensor:
-    """Ā from Â."""
-    power, bar = torch.eye(len(hat)), torch.zeros_like(hat)
-    for factor in betas(hops, beta):
-        power = hat @ power
-        bar = bar + factor * power
-    return bar
 
 
 def largest(entries: Tensor, keep: int) -> Tensor:
@@ -167,11 +152,9 @@ class Acquisition:
         power: Blocks = [[self.inverse[i] * self.tilde[i][j] for j in clients] for i in clients]
         if plan.pruning and plan.pruning_of == "rows":
             power = [self.kept(torch.cat(row, dim=1)) for row in power]
-        first, *later = betas(plan.structure_hops, plan.beta)
-        self.bar = first * self.joined(power)
-        for factor in later:
+        for _ in range(plan.structure_hops - 1):
             power = [self.next_row(i, power) for i in clients]
-            self.bar = self.bar + factor * self.joined(power)
+        self.bar = torch.cat([torch.cat(row, dim=1) for row in power])
 
     def next_row(self, i: int, power: Blocks) -> list[Tensor]:
         """Client i's blocks of the next power, (45)."""
@@ -202,9 +185,6 @@ class Acquisition:
     def split(self, rows: Tensor) -> list[Tensor]:
         return list(rows.split([len(mine) for mine in self.nodes], dim=1))
 
-    def joined(self, blocks: Blocks) -> Tensor:
-        return torch.cat([torch.cat(row, dim=1) for row in blocks])
-
 
 class Loop:
     """The clients and the server; `model` is the one that all of them hold, S among it. Counts the numbers
@@ -227,11 +207,11 @@ class Loop:
         own = [adjacency[mine][:, mine] for mine in self.nodes]
         self.own_mean = [local / local.sum(dim=1, keepdim=True).clamp(min=1) for local in own]
         self.own_bar = [
-            combined(walk(with_loops(local, plan.self_loops)), plan.hops, plan.beta) for local in own
+            torch.linalg.matrix_power(walk(with_loops(local, plan.self_loops)), plan.hops) for local in own
         ]
         looped = with_loops(adjacency)
         if plan.version == "a":
-            self.bar = combined(walk(looped), plan.structure_hops, plan.beta)
+            self.bar = torch.linalg.matrix_power(walk(looped), plan.structure_hops)
             layers = sum(name.startswith("structure.layers") for name in self.model) // 3
             self.reached = torch.linalg.matrix_power(looped, layers if self.sage else plan.structure_hops) > 0
             return
@@ -382,8 +362,7 @@ WEIGHTINGS = ("training-nodes", "nodes")
     [
         *(Plan(version=version, transform=transform) for version in "ab" for transform in ("mlp", "none")),
         *(Plan(features="deg", version=version, further=DEEP) for version in "ab"),
-        # Structure alone, from all powers.
-        *(Plan(version=version, beta="all", inference="structure") for version in "ab"),
+        *(Plan(version=version, inference="structure") for version in "ab"),
         *(Plan(features=features, network="graphsage", further=DEEP) for features in ("deg", "h2v")),
     ],
 )
@@ -409,23 +388,27 @@ def test_nodes_without_edges(loops: str) -> None:
     assert any(bool((bar.sum(dim=1) == 0).any()) for bar in loop.own_bar) == (loops == "to-last-edge")
 
 
-@pytest.mark.parametrize("beta", ["last", "all"])
 @pytest.mark.parametrize("pruning_of", ["blocks", "rows"])
 @pytest.mark.parametrize("pruning", [1, 4])
-def test_pruned(federation: Federation, pruning: int, pruning_of: str, beta: str) -> None:
-    plan = Plan(version="b", pruning=pruning, pruning_of=pruning_of, beta=beta)
+def test_pruned(federation: Federation, pruning: int, pruning_of: str) -> None:
+    plan = Plan(version="b", pruning=pruning, pruning_of=pruning_of)
     loop = compare(federation, plan)
-    whole = combined(walk(with_loops(whole_adjacency(federation))), plan.structure_hops, beta)
+    whole = torch.linalg.matrix_power(walk(with_loops(whole_adjacency(federation))), plan.structure_hops)
     assert not torch.allclose(loop.bar, whole)
 
 
-@pytest.mark.parametrize("rows_limit_gb", [2.5, 0.0])
+@pytest.mark.parametrize("limit", [2.5, 0.0])
 @pytest.mark.parametrize(
     ("features", "transform", "private"), [("deg", "mlp", True), ("h2v", "none", True), ("h2v", "mlp", False)]
 )
 def test_rows_that_would_not_fit(
-    federation: Federation, features: str, transform: str, private: bool, rows_limit_gb: float
+    federation: Federation,
+    features: str,
+    transform: str,
+    private: bool,
+    limit: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are propagated anew in every epoch."""
-    further = {"rows_limit_gb": rows_limit_gb}
-    compare(federation, Plan(features, "b", transform=transform, private=private, further=further))
+    monkeypatch.setattr("fedsub.methods.fedstruct.rows.ROWS_LIMIT", limit)
+    compare(federation, Plan(features, "b", transform=transform, private=private))

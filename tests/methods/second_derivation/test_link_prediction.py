@@ -112,7 +112,7 @@ class Loop:
         begin_round(self.method, number)
         epochs = self.method.epochs.tolist()
         for epoch in range(max(epochs)):
-            pairs = self.fresh() if self.method.task.sampler else self.train
+            pairs = self.fresh() if self.method.task.links.options.negatives == "fresh" else self.train
             for k in range(CLIENTS):
                 if epoch < epochs[k]:
                     fit(self.optimisers[k], partial(self.loss, k, pairs[k]), 1)

@@ -13,7 +13,7 @@ def test_minority_nodes_are_those_outside_the_commonest_class_in_training() -> N
     federation = community_federation(clients=5)
     task = NodeClassification(federation)
     output = torch.randn(federation.nodes, federation.classes, generator=torch.Generator().manual_seed(0))
-    found = task.evaluate(output).further["minority_accuracy"]
+    found = task.evaluate(output).test["minority_accuracy"]
     right, commonest = output.argmax(dim=1) == federation.labels, set()
     for client in range(federation.clients):
         mine = federation.client == client

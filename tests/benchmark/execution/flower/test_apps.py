@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 
 from fedsub.benchmark.cli.commands import OK, main
 from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.execution import runner
 from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.execution.runner import attempt, make_clients
 from fedsub.benchmark.execution.setting import ALWAYS_SCORED
@@ -29,7 +30,7 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.steps import Attendance
+from fedsub.methods.core.steps import draw_attendance
 from fedsub.methods.core.training import Outcome, train
 from tests.benchmark.fakes import make_cell, write_method
 from tests.methods.federations import make_method
@@ -227,9 +228,9 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
     found, methods, loop = federated(cell, tmp_path / "app", lost={number: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
-    whole = Attendance.draw(cell.schedule, CLIENTS, cell.seed)
-    whole.epochs[number - 1, killed] = 0
-    monkeypatch.setattr(Attendance, "draw", lambda *arguments: whole)
+    whole = draw_attendance(cell.schedule, CLIENTS, cell.seed)
+    whole[number - 1, killed] = 0
+    monkeypatch.setattr("fedsub.methods.core.base.draw_attendance", lambda *arguments: whole)
     expected, method = stacked(cell, make_clients(cell)[2])
     assert_same_parameters(methods, method)
     assert found.bytes["up"] == expected.bytes["up"]
@@ -243,6 +244,7 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     [
         ("scores", {"is_nan": True}),
         ("scores", {"scores": {}}),
+        ("scores", {"scores": {"": [0.5, 1.0]}}),
         ("form", {"rows": []}),
         ("form", {"rows": {"head.weight": [[True] * 99]}}),
         ("form", {"shapes": {}}),
@@ -389,24 +391,21 @@ def test_a_record_names_natural_clients(tmp_path: Path, monkeypatch: pytest.Monk
     cell, names = cell_of("fedavg"), ("north", "south", "west")
     dataset, partition, federation = make_clients(cell)
     clients = dataset, replace(partition, names=names), federation
-    monkeypatch.setattr(loopback, "make_clients", lambda cell: clients)
-    outcome, _, _ = federated(cell, tmp_path / "app")
-    monkeypatch.setattr(loopback, "run", lambda cell, federation: asdict(outcome))
-    assert loopback.federated(cell).reread().extras["client_names"] == [*names]
+    monkeypatch.setattr(runner, "make_clients", lambda cell: clients)
+    record = attempt(cell, apart=lambda cell, _: federated(cell, tmp_path / "app")[0])
+    assert record.extras["client_names"] == [*names]
 
 
-def test_a_file_that_changed_since_the_plan_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(write_method(tmp_path / "mine.py"))))
     write_method(tmp_path / "mine.py", OWN_METHOD, "FACTOR = 0.5")
-    monkeypatch.setattr(loopback, "run", lambda cell, federation: pytest.fail("it ran"))
-    assert "mine.py has changed since the cells were planned" in str(attempt(cell, loopback.federated).error)
+    record = attempt(cell, apart=lambda cell, federation: pytest.fail("it ran"))
+    assert "mine.py has changed since the cells were planned" in str(record.error)
 
 
 def test_a_federation_runs_under_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GridProgress, "is_seen", True)
-    monkeypatch.setattr(loopback, "run", lambda cell, held: asdict(stacked(cell, held)[0]))
+    monkeypatch.setattr(loopback, "run", lambda cell, held: stacked(cell, held)[0])
     command = ("--dataset", "community[nodes=120]", "--method", "fedavg", "--clients", "2", "--rounds", "2")
     given = ["run", *command, "--seeds", "1", "--engine", "flower", "--results", str(tmp_path)]
     assert main(parse(given)) == OK

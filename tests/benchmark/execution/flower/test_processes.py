@@ -21,7 +21,7 @@ from fedsub.benchmark.cli.commands import INTERRUPTED, OK, main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.records.record import Record
-from fedsub.methods.core.steps import Attendance
+from fedsub.methods.core.steps import draw_attendance
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
 
@@ -287,9 +287,9 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     gate.touch()
     wait_for("the end of the run", lambda: run.poll() is not None, *logs)
     (record,) = results(tmp_path / "results").records
-    whole = Attendance.draw(replace(record.cell.schedule, participation=1 - 1e-9), 2, 0)
-    whole.epochs[1:3, 1] = 0
-    monkeypatch.setattr(Attendance, "draw", lambda *arguments: whole)
+    whole = draw_attendance(replace(record.cell.schedule, participation=1 - 1e-9), 2, 0)
+    whole[1:3, 1] = 0
+    monkeypatch.setattr("fedsub.methods.core.base.draw_attendance", lambda *arguments: whole)
     here = tmp_path / "here"
     partial = [*cell, "participation=0.999999999", "--engine", "in-process", "--results", str(here)]
     assert main(parse(["run", *partial])) == OK
