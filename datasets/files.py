@@ -75,14 +75,14 @@ def explained(
         raise error(f"cannot {action} {path}: {reason}; {fix}") from cause
 
 
-def read_toml(path: Path, error: type[UserError] = UserError) -> dict[str, Any]:
-    """Return the content of a TOML file. Raises `error` if it cannot be read or is not TOML."""
-    with explained("read", path, "check the path", error):
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises UserError if it cannot be read or is not TOML."""
+    with explained("read", path, "check the path"):
         content = path.read_bytes()
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise error(f"{path} is not valid TOML: {cause}") from cause
+        raise UserError(f"{path} is not valid TOML: {cause}") from cause
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:

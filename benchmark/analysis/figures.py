@@ -20,21 +20,12 @@ from fedsub.benchmark.analysis.causes import text_of, unmeasured
 from fedsub.benchmark.analysis.judged import gain_of, level_of, why_not
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE
 from fedsub.benchmark.analysis.paired import differences_of
-from fedsub.benchmark.analysis.public_code import TOLERANCE, Run, WithAuthors, on_same_clients
-from fedsub.benchmark.analysis.published import (
-    PLACE,
-    Figure,
-    Place,
-    answered_figures,
-    figures,
-    grid_points,
-)
+from fedsub.benchmark.analysis.public_code import TOLERANCE, Runs, WithAuthors, on_same_clients
+from fedsub.benchmark.analysis.published import PLACE, Figure, Place, answered_figures, figures, grid_points
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.spec.catalog import FEDAVG
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 from fedsub.datasets.options import format_value, parse_name
-
-NO_CELL = "no cell of any protocol answers it"
 
 
 @dataclass(frozen=True)
@@ -146,15 +137,13 @@ class Entry:
         }
 
 
-def make_entries(
-    leaderboards: Iterable[Leaderboard], runs: Mapping[str, Sequence[Run]] = MappingProxyType({})
-) -> list[Entry]:
+def make_entries(leaderboards: Iterable[Leaderboard], runs: Runs = MappingProxyType({})) -> list[Entry]:
     """Return one entry per printed figure, in the order of the list of figures.
 
-    `leaderboards` cover all protocols, also those without records. `runs`: key of our cell → runs of the
-    authors' code. If several rows answer a figure, data drawn anew for every seed come before data drawn
-    once, or one seed; then the figure's own table before others, then the table with fewer methods (one with
-    many gathers several tables), then the row with the most seeds.
+    `leaderboards` cover all protocols, also those without records. If several rows answer a figure, data
+    drawn anew for every seed come before data drawn once, or one seed; then the figure's own table before
+    others, then the table with fewer methods (one with many gathers several tables), then the row with the
+    most seeds.
     """
     # By place and note of the printed figure.
     candidates: dict[tuple[Place, str], list[Entry]] = {}
@@ -182,7 +171,8 @@ def make_entries(
         best = max(candidates.get((printed.place, printed.note), []), key=rank, default=None)
         if best is None:
             _, _, graph, _, _, method, *_ = map(str, printed.place)
-            reason = unmeasured().graph.get(graph) or unmeasured().method.get(method) or NO_CELL
+            known = unmeasured().graph.get(graph) or unmeasured().method.get(method)
+            reason = known or "no cell of any protocol answers it"
             best = Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None)
         elif best.row is not None:
             authors = on_same_clients(best.row.records, best.metric, runs)

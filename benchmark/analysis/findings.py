@@ -30,7 +30,7 @@ class Measured:
     @property
     def word(self) -> str:
         """The verdict on the column."""
-        return paired.word_of_column(self.comparisons)
+        return paired.word_of(paired.p_values([[self.comparisons]]))
 
     @property
     def difference(self) -> float | None:
@@ -51,11 +51,9 @@ class Part:
     """Comparisons of the means over columns, for a contrast on average."""
 
     @property
-    def judged_by(self) -> tuple[list[Comparisons], int]:
-        """The comparisons of the deciding columns, of which a contrast on average has one, and the number of
-        these columns that must hold."""
-        found = [each.comparisons for each in self.columns] if self.average is None else [self.average]
-        return found, max(self.contrast.needed(len(found)), 1)
+    def judged_by(self) -> list[Comparisons]:
+        """The comparisons of the deciding columns, of which a contrast on average has one."""
+        return [each.comparisons for each in self.columns] if self.average is None else [self.average]
 
     @property
     def hardest_printed(self) -> list[float]:

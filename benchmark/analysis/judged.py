@@ -10,13 +10,10 @@ from fedsub.benchmark.analysis.published import Figure, answered_figures
 from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import Protocol
 
-SECONDS = "seconds of another machine"
-"""Reason why times are not compared."""
-
 
 def why_not(metric: str, figure: Figure) -> str:
     """Return why no run here can answer a figure; empty if one can."""
-    return figure.cannot or SECONDS * agreement.is_seconds(metric)
+    return figure.cannot or "seconds of another machine" * agreement.is_seconds(metric)
 
 
 def level_of(row: Row, metric: str, figure: Figure) -> Verdict:

@@ -10,14 +10,10 @@ difference gives two one-sided p-values, one for holding and one for failing:
 A comparison holds, or fails, if that p-value is at most 5 %, that is, if its 90 % interval is on that side.
 Both allow for several looks at the seeds (`sequential`).
 
-A claim has n columns. Each column has one or several comparisons (a method against every rival), which must
-all hold. The claim says how many columns, k, must hold: it holds if k do, and fails if n − k + 1 fail. Both
-are tests of a partial conjunction (Benjamini and Heller 2008): the p-value for k of n is n − k + 1 times the
-k-th smallest. So one noisy column of a hundred does not refute a claim on all, and luck in one does not prove
-a claim on some.
-
-A claim of m contrasts, each with its own columns, holds if all of them hold (their largest p-value), and
-fails if one fails (m times the smallest).
+A claim has contrasts, a contrast columns, and a column comparisons (a method against every rival). Each of
+the three holds if all its parts hold (the largest p-value), and fails if one of its n measured parts fails (n
+times the smallest): both are tests of a partial conjunction (Benjamini and Heller 2008). So one noisy column
+of a hundred does not refute a claim.
 """
 
 import math
@@ -129,38 +125,24 @@ def _p_values(mean: float, spread: float, count: int, direction: str, margin: fl
     return beyond(sign * margin, sign), beyond(sign * margin, -sign)
 
 
-def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
-    """The verdict on one column; None stands for a comparison that has not been measured."""
-    return word_of(_column(comparisons))
-
-
-def p_values(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> PValues | None:
-    """The p-values of a claim holding and failing, from each contrast's columns and the number of them that
-    must hold; None if nothing is measured."""
-    found = [_at_least(needed, [_column(each) for each in columns]) for columns, needed in contrasts]
-    return _at_least(len(found), found)
+def p_values(contrasts: Sequence[Sequence[Sequence[Comparison | None]]]) -> PValues | None:
+    """The p-values of a claim holding and failing, from the comparisons of each contrast's columns, of which
+    None stands for one that has not been measured; None if nothing is measured."""
+    return _all([_all([_column(each) for each in columns]) for columns in contrasts])
 
 
 def _column(comparisons: Sequence[Comparison | None]) -> PValues | None:
-    parts = [None if each is None else (each.holds, each.fails) for each in comparisons]
-    return _at_least(len(parts), parts)
+    return _all([None if each is None else (each.holds, each.fails) for each in comparisons])
 
 
-def _at_least(needed: int, parts: Sequence[PValues | None]) -> PValues | None:
-    """The p-values of at least `needed` of the parts holding, and of too many failing for that; None if none
-    is measured."""
+def _all(parts: Sequence[PValues | None]) -> PValues | None:
+    """The p-values of all parts holding, and of one failing; None if none is measured."""
     measured = [part for part in parts if part is not None]
     if not measured:
         return None
     holds, fails = zip(*measured, strict=True)
-    return _partial_conjunction(holds, needed), _partial_conjunction(fails, len(parts) - needed + 1)
-
-
-def _partial_conjunction(values: Sequence[float], needed: int) -> float:
-    """The p-value of at least `needed` of these holding."""
-    if len(values) < needed:
-        return 1.0
-    return min(1.0, (len(values) - needed + 1) * sorted(values)[needed - 1])
+    all_hold = max(holds) if len(measured) == len(parts) else 1.0
+    return all_hold, min(1.0, len(measured) * min(fails))
 
 
 def word_of(found: PValues | None) -> str:

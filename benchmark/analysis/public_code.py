@@ -84,6 +84,10 @@ class Run(msgspec.Struct, frozen=True):
         return self.seconds / self.rounds
 
 
+Runs = Mapping[str, Sequence[Run]]
+"""Key of our cell → runs of the authors' code on its clients, latest last."""
+
+
 class AuthorsRuns(Latest[Run]):
     """Runs of one public code; the latest run of a cell and commit counts."""
 
@@ -194,11 +198,9 @@ class WithAuthors:
         return fmean(ratios) if ratios else None
 
 
-def on_same_clients(
-    records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]
-) -> WithAuthors | None:
+def on_same_clients(records: Sequence[Record], metric: str, runs: Runs) -> WithAuthors | None:
     """Compare the authors' code with these records, repetitions of one cell, on the same clients. Return None
-    if it was not run on any of them or lacks the metric. `runs`: key of our cell → runs, latest last."""
+    if it was not run on any of them or lacks the metric."""
     found = [Pair(runs[record.key][-1], record) for record in records if record.key in runs]
     pairs = [pair for pair in found if pair.has(metric)]
     if not pairs:
@@ -207,11 +209,11 @@ def on_same_clients(
     return WithAuthors(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
-def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[WithAuthors]:
+def compare(runs: Runs, boards: Iterable[Leaderboard]) -> list[WithAuthors]:
     """Compare every method and metric that both have on the same draws, over all blocks and on each one.
 
     Cells with a table's own settings come before deviating ones, all blocks together before single blocks.
-    `runs`: key of our cell → runs, latest last; the latest run of each code counts.
+    The latest run of each code counts.
     """
     tables = {run.protocol for found in runs.values() for run in found}
     rows = (row for board in boards if board.protocol.name in tables for row in board.rows)

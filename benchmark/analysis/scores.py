@@ -91,6 +91,19 @@ class Row:
         return {seed: value for seed, value in found.items() if value is not None}
 
     @property
+    def by_client(self) -> dict[str, float]:
+        """Client → its test score in percent (`metrics.kept_score`), mean over seeds; empty if the records
+        name no clients."""
+        found: dict[str, list[float]] = {}
+        for record in self.records:
+            names = record.extras.get("client_names", ())
+            # Older records have names but no scores of clients.
+            for name, score in zip(names, record.result.by_client.get("test", ()), strict=False):
+                if score is not None:
+                    found.setdefault(name, []).append(score)
+        return {name: statistics.fmean(scores) for name, scores in found.items()}
+
+    @property
     def exposed(self) -> tuple[int, int, str]:
         """The fewest and most nodes that a run of the method cannot protect, and why."""
         known = self.cell.method in catalog.methods()

@@ -1,4 +1,4 @@
-"""Compare the methods of one block: ranks with intervals, gains over Local, cost per client.
+"""Compare methods on one block (ranks with intervals, gains over Local, costs), and their gains over blocks.
 
 A rank has an interval: a method ranks below every method that is surely better and above every one that is
 surely worse. Surely means that the difference, paired by seed, holds at 5 % (`paired`). Each pair is judged
@@ -6,6 +6,7 @@ by itself, without correction for the number of pairs. Settings are those of the
 some methods more than others; the arena ranks methods under equal tuning.
 """
 
+import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ import numpy as np
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
-from fedsub.benchmark.analysis.public_code import Run, WithAuthors, on_same_clients
-from fedsub.benchmark.analysis.scores import Row, Score, metrics_of, same_data
+from fedsub.benchmark.analysis.public_code import Runs, WithAuthors, on_same_clients
+from fedsub.benchmark.analysis.ranking import kendall
+from fedsub.benchmark.analysis.scores import Row, Score, blocks_of, clients_of, metrics_of, same_data
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.catalog import LOCAL, OptionItems
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import Protocol
+from fedsub.datasets.options import Spec
 from fedsub.methods.stacked.architecture import NETWORKS
 
 MEGABYTES = (10, 100, 1000)
@@ -75,37 +78,32 @@ def megabytes_of(records: Sequence[Record], clients: int) -> float:
 
 
 def standings(
-    protocol: Protocol, rows: Sequence[Row], theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
+    protocol: Protocol, rows: Sequence[Row], theirs: Runs = MappingProxyType({})
 ) -> dict[Block, list[Contender]]:
     """Return block → its methods, best mean first, methods without a rank last.
 
     A block is ranked by the score that selects its rounds, if the table names one (ROC-AUC for two unbalanced
     classes), else by the table's first score of which more is better; blocks without one are left out, and
-    rows without it. Rows that deviate from the protocol are left out, unless all do. `theirs`: key of our
-    cell → runs of the authors' code.
+    rows without it. Rows that deviate from the protocol are left out, unless all do.
     """
     contests = [metric for metric in metrics_of(protocol, rows) if more_is_better(metric)]
-    blocks: dict[Block, list[Row]] = {}
-    # In a folder of trials every row may deviate: then all are shown.
-    for row in [row for row in rows if not row.deviations] or rows:
-        blocks.setdefault(row.block, []).append(row)
     found = {}
-    for block, listed in blocks.items():
+    # In a folder of trials every row may deviate: then all are shown.
+    for block, listed in blocks_of([row for row in rows if not row.deviations] or rows):
         metric = next((each for each in (listed[0].cell.selects_by, *contests) if each in contests), "")
         if held := [row for row in listed if metric in row.scores]:
             found[block] = _ordered(held, metric, theirs)
     return found
 
 
-def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> list[Contender]:
+def _ordered(rows: Sequence[Row], metric: str, theirs: Runs) -> list[Contender]:
     spent = [megabytes_of(row.records, row.cell.clients) for row in rows]
     ranked = np.array([not (row.privacy or row.exposed[1]) for row in rows])
     surely = np.zeros((len(rows), len(rows)), dtype=bool)
-    rivals: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        rivals.setdefault(_kind(row), []).append(row)
+    kinds = [(row.method, row.backbone) for row in rows]
+    rivals = [[row for row, kind in zip(rows, kinds, strict=True) if kind == own] for own in kinds]
     for one, other in permutations(np.flatnonzero(ranked).tolist(), 2):
-        if not any(each is rows[other] for each in same_data(rows[one], rivals[_kind(rows[other])])):
+        if not any(each is rows[other] for each in same_data(rows[one], rivals[other])):
             continue
         paired = _paired(rows[one], rows[other], metric)
         surely[one, other] = paired is not None and paired.word == HOLDS
@@ -143,10 +141,6 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
             Contender(row, metric, score, leaves, own, beats, gain, surely_above, megabytes, seconds, authors)
         )
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
-
-
-def _kind(row: Row) -> tuple[str, str]:
-    return row.method, row.backbone
 
 
 def _sending(row: Row) -> OptionItems:
@@ -192,3 +186,42 @@ def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison
         return len(blocks) - len(known), -statistics.fmean(known)
 
     return {method: found[method] for method in sorted(found, key=rank)}
+
+
+@dataclass(frozen=True)
+class AlongEdges:
+    """Gains over Local on blocks with different shares of edges between clients."""
+
+    shares: Mapping[Block, float]
+    """Shown block → share of the graph's edges that no client holds, smallest first."""
+    gains: Mapping[str, Sequence[Comparison | None]]
+    """Method → its gain on each of these, None if it was not run; the largest tau first."""
+    taus: Mapping[str, tuple[float | None, int]]
+    """Method → Kendall's tau-b of share and gain over all blocks with both, and their number; None with fewer
+    than three blocks or without variation."""
+
+
+def along_edges(blocks: Mapping[Block, Sequence[Contender]], shown: Collection[Block]) -> AlongEdges:
+    """Order the gains of the methods that exchange more than models by the share of edges between clients.
+    Blocks whose records lack the share are left out."""
+    known = clients_of(each.row for listed in blocks.values() for each in listed)
+    shares = {block: 1 - found["intra_share"] for block, found in known.items() if "intra_share" in found}
+    shares = dict(sorted(shares.items(), key=lambda item: item[1]))
+    places = [place for place, block in enumerate(shares) if block in shown]
+    gains = {
+        method: found
+        for method, found in gains_of([blocks[block] for block in shares]).items()
+        if (spec := Spec(method)).name in catalog.methods()
+        and not catalog.models_only(spec.name, spec.options.items())
+        and any(found[place] for place in places)
+    }
+    taus = {method: _tau([*shares.values()], found) for method, found in gains.items()}
+    order = sorted(gains, key=lambda method: math.inf if (tau := taus[method][0]) is None else -tau)
+    columns = {block: share for block, share in shares.items() if block in shown}
+    return AlongEdges(columns, {method: [gains[method][place] for place in places] for method in order}, taus)
+
+
+def _tau(shares: Sequence[float], gains: Sequence[Comparison | None]) -> tuple[float | None, int]:
+    pairs = [(share, gain.difference) for share, gain in zip(shares, gains, strict=True) if gain is not None]
+    tau = kendall(pairs)
+    return None if math.isnan(tau) else tau, len(pairs)

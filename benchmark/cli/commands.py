@@ -236,22 +236,21 @@ def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
         raise UserError("`records forget` needs keys and `records add` paths; `records pack` takes none")
     if options.edit == "pack":
         _stored(request).pack()
-        return OK
-    if options.edit == "add":
+    elif options.edit == "add":
         for source in map(Path, options.key):
             count, unread = add(request.results, source)
             print(f"{source}: records added: {count}")
             for sentence in unread:
                 say(sentence)
-        return OK
-    stored = _stored(request)
-    try:
-        forgotten = forget(stored, [key for text in options.key for key in text.split(",")])
-    finally:
-        warn(stored)
-    for record in forgotten:
-        artifacts.remove(request.results, record.key)
-        print(f"forgotten: {record.key}  {record.cell.protocol}: {record.cell.title}")
+    else:
+        stored = _stored(request)
+        try:
+            forgotten = forget(stored, [key for text in options.key for key in text.split(",")])
+        finally:
+            warn(stored)
+        for record in forgotten:
+            artifacts.remove(request.results, record.key)
+            print(f"forgotten: {record.key}  {record.cell.protocol}: {record.cell.title}")
     return OK
 
 

@@ -185,16 +185,15 @@ class Parser(argparse.ArgumentParser):
 
 def _near(name: str, options: Collection[str]) -> list[str]:
     """Return what an unknown command or option may mean; for a setting, its --set."""
-    from fedsub.benchmark.spec.settings import SETTINGS as ALL
-    from fedsub.benchmark.spec.settings import USUAL
+    from fedsub.benchmark.spec import settings
 
     if not name.startswith("-"):
         return difflib.get_close_matches(name, COMMANDS)
     asked = name.strip("-").replace("-", "_")
-    meant = USUAL.get(asked, asked).partition(",")[0]
+    meant = settings.USUAL.get(asked, asked).partition(",")[0]
     if f"--{meant}" in options:
         return [f"--{meant}"]
-    if meant in ALL:
+    if meant in settings.SETTINGS:
         return [f"--set {meant}=…"]
     return difflib.get_close_matches(name, options)
 

@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedsub.benchmark.execution.callbacks import Callback
-from fedsub.benchmark.execution.engines.base import RunCell
+from fedsub.benchmark.execution.engines.base import RunCell, Wanted
 from fedsub.benchmark.execution.progress import counted
-from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec.catalog import remembering

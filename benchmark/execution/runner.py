@@ -93,8 +93,7 @@ def _warm_up(device: str) -> None:
         torch.cuda.init()
     few = {"protocol": "", "clients": 2, "method": FEDAVG, "seed": 0, "hidden": [64, 64], "rounds": 2}
     graph = {"dataset": "community[nodes=60,communities=6]", "partition": "metis", "device": device}
-    tiny = Cell.from_dict({**few, **graph})
-    _run(tiny)
+    _run(Cell.from_dict({**few, **graph}))
 
 
 def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:

@@ -1,7 +1,8 @@
 """Scheduler: claims, runs, stores and reports cells."""
 
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +14,12 @@ from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import Callback, Round
 from fedsub.benchmark.execution.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
+from fedsub.benchmark.execution.engines.base import Wanted
 from fedsub.benchmark.execution.engines.process import to_pool
 from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.execution.leases import Leases, holder, leased
 from fedsub.benchmark.execution.logs import keep_log, logged
 from fedsub.benchmark.execution.progress import GridProgress, console_for, expected_seconds
-from fedsub.benchmark.execution.queue import Wanted, passes
 from fedsub.benchmark.execution.runner import Hooks, attempt, debugged, ended, failed, users_graphs
 from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records
@@ -29,6 +30,11 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import UserObjects, user_objects
+
+PAUSE = 1.0
+"""Seconds between two passes while other processes hold all cells."""
+TELL_AFTER = 10
+"""Number of such pauses before a line says which cells are waited for."""
 
 
 def run_cells(
@@ -84,7 +90,7 @@ def run_cells(
             run = partial(logged, WithObjects(objects, run) if objects else run, results)
         if isinstance(engine, SlurmEngine):
             run = partial(leased, run, results, holder())
-        for ready in passes(cells, records, leases, request.rerun, until, wanted):
+        for ready in _passes(cells, records, leases, request.rerun, until, wanted):
             with closing(engine.map(run, ready, failed)) as done:
                 for made in done:
                     record = keep(records, made, request)
@@ -95,6 +101,46 @@ def run_cells(
                     if is_here:
                         keep_log(results, record)
     return failures
+
+
+def _passes(
+    cells: Sequence[Cell], records: Records, leases: Leases, rerun: bool, until: float, wanted: Wanted | None
+) -> Iterator[Iterator[Cell]]:
+    """Yield passes over the cells that no process is running or has finished, until none is left.
+
+    A pass leaves out the cells that others hold at that time. `rerun` yields finished cells too. No cell is
+    yielded after the time `until`, of `time.monotonic`, nor a cell that is not `wanted` when its turn comes.
+    """
+    waiting = {cell.key: cell for cell in cells}
+    before = {key: records.runs(cell) for key, cell in waiting.items()}
+
+    def claimed() -> Iterator[Cell]:
+        for cell in [*waiting.values()]:
+            if time.monotonic() >= until:
+                return
+            if leases.claim(cell.key):
+                del waiting[cell.key]
+                # Another process may have finished it between the plan and the claim.
+                records.refresh()
+                # A record that another process made since this run began is kept, also a failure.
+                is_new = records.runs(cell) > before[cell.key]
+                is_left = not is_new and (rerun or not records.done(cell))
+                if is_left and (wanted is None or wanted(cell, records)):
+                    yield cell
+                else:
+                    leases.give_back(cell.key)
+
+    left, pauses = 0, 0
+    while waiting and time.monotonic() < until:
+        if len(waiting) == left:
+            # The last pass found none.
+            time.sleep(PAUSE)
+            pauses += 1
+            if pauses == TELL_AFTER:
+                first = next(iter(waiting.values())).title
+                print(f"waiting for {left} cells that other processes run, such as {first}", file=sys.stderr)
+        left = len(waiting)
+        yield claimed()
 
 
 def _tell(callbacks: Sequence[Callback], done: Round) -> Record | None:

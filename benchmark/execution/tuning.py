@@ -8,7 +8,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from fedsub.benchmark.execution.queue import Wanted
+from fedsub.benchmark.execution.engines.base import Wanted
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import Search, Standing, fixed_in

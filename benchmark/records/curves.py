@@ -97,9 +97,8 @@ class Curves:
 
     def add(self, name: str, series: Series) -> None:
         """Append a curve and sync it to disk, unless a line already holds it; packed ones are not checked."""
-        self._file.refresh()
-        if name not in self._lines:
-            with self._file.locked() as write:
+        with self._file.locked() as write:
+            if name not in self._lines:
                 write([to_json({"id": name, **series})])
 
     def pack(self, kept: Sequence[str]) -> None:

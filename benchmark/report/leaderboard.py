@@ -1,14 +1,14 @@
 """The Markdown page of a protocol: methods by blocks, measured and printed figures; and the notes that the
 terminal shows too."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from fedsub.benchmark.analysis.agreement import LEAST, MATCHES, VERDICTS
 from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import with_spread
-from fedsub.benchmark.analysis.public_code import Run, on_same_clients
+from fedsub.benchmark.analysis.public_code import Runs, on_same_clients
 from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
 from fedsub.benchmark.records.record import OK
@@ -177,19 +177,14 @@ LEGEND = (
 )
 
 
-def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
-    """Write the page of a protocol into the results folder; returns its path. `theirs`: key of our cell →
-    runs of the authors' code."""
+def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Runs) -> Path:
+    """Write the page of a protocol into the results folder; returns its path."""
     name = f"{leaderboard.protocol.name}.md"
     page = markdown(leaderboard, theirs, (folder / "notes" / name).is_file())
     return write_page(folder / "leaderboards" / name, page.encode())
 
 
-def markdown(
-    leaderboard: Leaderboard,
-    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
-    has_notes: bool = False,
-) -> str:
+def markdown(leaderboard: Leaderboard, theirs: Runs = MappingProxyType({}), has_notes: bool = False) -> str:
     """Return the text of the page; the same input gives the same bytes."""
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
@@ -240,7 +235,7 @@ def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]
         yield f"{heading_of(metric)}, {name}", own
 
 
-def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
+def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Runs) -> str:
     several = len({row.block[1] for row in rows}) > 1
     places = {
         row.block: block_title(row.block) if several else f"{graph_title(row.block[0])}, {row.block[2]}"
@@ -255,7 +250,7 @@ def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping
     return markdown_table(["method", *places.values()], lines)
 
 
-def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:
+def _cell(protocol: Protocol, row: Row, metric: str, theirs: Runs, bold: str) -> str:
     score = row.scores[metric]
     marks = f" {CHOSEN}" * bool(row.chosen) + " =" * bool(row.same_as_fedavg)
     seeds = f" ({len(score.by_seed)})" * (len(score.by_seed) != protocol.seeds)

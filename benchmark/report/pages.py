@@ -11,16 +11,11 @@ from fedsub.benchmark.analysis.public_code import compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import verified_by
+from fedsub.benchmark.report import summaries
 from fedsub.benchmark.report.arena import arena_of, write_arena
 from fedsub.benchmark.report.leaderboard import write_table_page
 from fedsub.benchmark.report.site.build import write_site
 from fedsub.benchmark.report.site.data import Facts
-from fedsub.benchmark.report.summaries import (
-    write_authors_page,
-    write_claims,
-    write_overview,
-    write_reproduction,
-)
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.benchmark.spec.request import Request
@@ -42,7 +37,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     boards = boards_of(stored, (*names(), *own))
     entries = make_entries(boards, runs)
     # The arena reads the gains in print from the page of figures.
-    pages = [*write_reproduction(results, entries), *write_arena(Request(results=results), stored)]
+    pages = [*summaries.write_reproduction(results, entries), *write_arena(Request(results=results), stored)]
     arena = arena_of(results)
     named = {key for entry in (arena or {"entries": ()})["entries"] for key in entry["records"]}
     # Reading every record also finds the lines that cannot be read.
@@ -51,12 +46,12 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         print(sentence, file=sys.stderr)
     paths = [*pages, *(write_table_page(results, each, runs) for each in boards if each.records)]
     findings = find(load_claims(), {each.protocol.name: each.rows for each in boards})
-    paths += write_claims(results, findings)
+    paths += summaries.write_claims(results, findings)
     comparisons = compare(runs, boards)
     if runs:
-        paths.append(write_authors_page(results, runs, comparisons))
+        paths.append(summaries.write_authors_page(results, runs, comparisons))
     facts = Facts(boards, runs, entries, findings, comparisons, arena, tuned, verified_by(results))
-    paths.append(write_overview(results, facts.headline, facts.arena))
+    paths.append(summaries.write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]
 
 

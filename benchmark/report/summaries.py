@@ -6,26 +6,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.analysis import agreement
+from fedsub.benchmark.analysis import agreement, summary
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, GAINS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
-from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contrast
+from fedsub.benchmark.analysis.claims import ON_AVERAGE, Contrast
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.findings import Finding
-from fedsub.benchmark.analysis.findings import discoveries as of_claims
+from fedsub.benchmark.analysis.findings import Finding, discoveries
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
-from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Run, WithAuthors
+from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Runs, WithAuthors
 from fedsub.benchmark.analysis.sequential import DRAWS, LEVEL
-from fedsub.benchmark.analysis.summary import EVERY as EVERY_METHOD
-from fedsub.benchmark.analysis.summary import (
-    Count,
-    Headline,
-    basis,
-    by_authors,
-    by_tolerance,
-    count,
-    count_tables,
-    discoveries,
-)
 from fedsub.benchmark.report.leaderboard import CHOSEN
 from fedsub.benchmark.report.wording import block_title, heading_of, markdown_table, span, title_of
 from fedsub.benchmark.report.writing import write_list, write_template
@@ -35,22 +23,21 @@ CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
 BY_CODE = "The authors' own code gives another figure on the same clients (results/authors.md)"
 
 
-def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | None) -> Path:
+def write_overview(results: Path, found: summary.Headline, arena: Mapping[str, Any] | None) -> Path:
     """Write `README.md`: the findings on one screen, without those that records do not support."""
     timed = (results / "performance.md").exists()
-    shown = {"timed": timed, "every": EVERY_METHOD, "discovery_rate": agreement.FALSE_DISCOVERIES}
+    shown = {"timed": timed, "every": summary.EVERY, "discovery_rate": agreement.FALSE_DISCOVERIES}
     return write_template(results, "README.md", found=found, arena=arena, **shown)
 
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md`: one line per table, then differing levels and vanished
     differences to the baseline, grouped by cause."""
-    tables = [
-        (f"{paper}, {each.table}", each) for paper, counts in count_tables(entries).items() for each in counts
-    ]
-    whole = count("all", entries)
+    counted = summary.count_tables(entries)
+    tables = [(f"{paper}, {each.table}", each) for paper, counts in counted.items() for each in counts]
+    whole = summary.count("all", entries)
     tolerances = []
-    for points, share, *words in by_tolerance(entries):
+    for points, share, *words in summary.by_tolerance(entries):
         rule = " (the rule)" if (points, share) == (agreement.POINTS, agreement.SHARE) else ""
         tolerances.append([f"{points:g} points, {share:.0%}{rule}", *map(str, words)])
     data = write_list(results / "reproduction.json", (entry.to_dict() for entry in entries))
@@ -63,11 +50,11 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
         head=("table", "printed", "measurable", "measured", *VERDICTS, "differences to the baseline", *GAINS),
         lines=[[name, *_numbers(each)] for name, each in (*tables, ("all", whole))],
         tolerances=tolerances,
-        discoveries=discoveries(entries),
+        discoveries=summary.discoveries(entries),
         whole=whole,
-        basis=basis(entries),
+        basis=summary.basis(entries),
         near=TOLERANCE,
-        authors=by_authors(entries),
+        authors=summary.by_authors(entries),
         differing=_grouped((entry, *_difference(entry)) for entry in entries if entry.answer[0] == DIFFERS),
         vanished=_grouped((entry, entry.gain_cause, _gain(entry)) for entry in entries if entry.gain_cause),
         not_measured=_reasons(entries, NOT_MEASURED),
@@ -76,7 +63,7 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     return [data, page]
 
 
-def _numbers(found: Count) -> list[str]:
+def _numbers(found: summary.Count) -> list[str]:
     chosen = {word: f" ({number} {CHOSEN})" for word, number in found.chosen.items()}
     levels = [f"{found.levels[word]}{chosen.get(word, '')}" for word in VERDICTS]
     gains = [found.gains_judged, *(found.gains[word] for word in GAINS)]
@@ -141,7 +128,7 @@ def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
         discovery_rate=agreement.FALSE_DISCOVERIES,
         findings=findings,
         counted=", ".join(f"{words[word]} {word}" for word in CLAIMS if words[word]),
-        discoveries=of_claims(findings),
+        discoveries=discoveries(findings),
         papers=papers,
     )
     return [data, page]
@@ -172,8 +159,7 @@ def contrast_in_words(contrast: Contrast) -> str:
         relation = f"no more than {margin} {below}"
     else:
         relation = f"more than {margin} {above}" if contrast.margin else above
-    rule = {EVERY: "in every column", ON_AVERAGE: "on average"}
-    columns = rule.get(contrast.rule, f"in all but {contrast.rule.removeprefix(ALL_BUT)} columns")
+    columns = "on average" if contrast.rule == ON_AVERAGE else "in every column"
     for axis, values in contrast.only.items():
         columns += f"; {axis} {', '.join(map(str, values))}"
     sides = ", ".join(map(_side, contrast.against))
@@ -189,9 +175,7 @@ def _side(change: Mapping[str, Any]) -> str:
     return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
 
 
-def write_authors_page(
-    results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[WithAuthors]
-) -> Path:
+def write_authors_page(results: Path, runs: Runs, comparisons: Sequence[WithAuthors]) -> Path:
     """Write `authors.md`: the authors' code on our clients, ours − theirs, paired by draw."""
     recorded = {pair.record.key for each in comparisons for pair in each.pairs}
     codes = []

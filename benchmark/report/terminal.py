@@ -1,6 +1,6 @@
 """Leaderboards in a terminal, with as many columns as fit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from statistics import fmean
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from fedsub.benchmark.analysis.figures import measured_on
 from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import with_spread
-from fedsub.benchmark.analysis.public_code import Run, on_same_clients
+from fedsub.benchmark.analysis.public_code import Runs, on_same_clients
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, blocks_of, metrics_of
 from fedsub.benchmark.report.leaderboard import footnotes, row_names, verdicts_in_words
 from fedsub.benchmark.report.wording import block_title, heading_of, title_of
@@ -28,11 +28,8 @@ LONGEST_NAME = 24
 UNBOUNDED = 10_000
 
 
-def print_leaderboard(
-    leaderboard: Leaderboard, console: Console, theirs: Mapping[str, Sequence[Run]]
-) -> None:
-    """Print the page's tables with as many columns as the terminal has room for; nothing without a result.
-    `theirs`: key of our cell → runs of the authors' code."""
+def print_leaderboard(leaderboard: Leaderboard, console: Console, theirs: Runs) -> None:
+    """Print the page's tables with as many columns as the terminal has room for; nothing without a result."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     if not rows:
         return
@@ -102,7 +99,7 @@ def _costs(row: Row) -> list[str]:
     return [f"{a_round:.4f}", f"{whole:.1f}", *(f"{size / 1e6:.3f}" for size in sent), str(len(records))]
 
 
-def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+def _by_authors(leaderboard: Leaderboard, theirs: Runs) -> Iterator[str]:
     """Yield the results of the authors' code on the same clients."""
     for row, metric in product(leaderboard.rows, leaderboard.protocol.metrics):
         if (found := on_same_clients(row.records, metric, theirs)) is not None:

@@ -11,8 +11,6 @@ from fedsub.datasets.options import Spec
 
 PUBLISHED = "partitions"
 """Folder of clients published with papers, each file named by its method."""
-
-
 SCHEMES = {
     "metis": "METIS",
     "metis-overlapping": "METIS overlapping",

@@ -192,7 +192,7 @@ def methods() -> list[str]:
 
 def names(kind: str) -> list[str]:
     """Names of all methods (kind `method`), graphs, partition schemes, splits or backbones."""
-    return methods() if kind == "method" else list(_registries()[kind].names())
+    return methods() if kind == "method" else list(registries()[kind].names())
 
 
 def describe(name: str) -> Method:
@@ -296,7 +296,8 @@ def unused_options(method: str, options: Mapping[str, OptionValue], backbone: st
     return dict(registry.make_options(method, options).unused(backbone))
 
 
-def _registries() -> dict[str, Any]:
+def registries() -> dict[str, Any]:
+    """Kind → the module or object that finds its names."""
     from fedsub.datasets import partition, registry, splits
     from fedsub.methods import tasks
     from fedsub.methods.stacked import backbones
@@ -310,7 +311,7 @@ def parts(kind: str) -> Mapping[str, Part]:
     """Name → facts of all parts of a kind; of the graphs, those that need no path."""
     if known := _known().parts.get(kind):
         return known
-    registry = _registries()[kind]
+    registry = registries()[kind]
     found = {}
     for name in registry.TASKS if kind == "task" else registry.names():
         try:
@@ -326,7 +327,7 @@ def part(kind: str, name: str) -> Part:
         return known
     from fedsub.datasets.synthetic import GENERATORS
 
-    registry = _registries()[kind]
+    registry = registries()[kind]
     if kind in ("dataset", "metric"):
         return Part(defaults_of(GENERATORS[name].options) if name in GENERATORS else {})
     if kind == "task":
@@ -349,7 +350,7 @@ def checked(kind: str, text: str) -> str:
     if kind == "method":
         name, given = parse_name(text)
         return format_name(name, differing_options(name, given))
-    options, name = _registries()[kind].check(text), Spec(text).name
+    options, name = registries()[kind].check(text), Spec(text).name
     usual = part(kind, name).options
     if kind != "partition" and not (kind == "dataset" and usual):
         return text
@@ -359,13 +360,13 @@ def checked(kind: str, text: str) -> str:
 @_remembered
 def check_metric(task: str, metric: str) -> None:
     """Raises UserError for a metric that does not exist or scores another task."""
-    _registries()["task"].check_metric(task, metric)
+    registries()["task"].check_metric(task, metric)
 
 
 @_remembered
 def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
     """See `methods.tasks.further_metrics`."""
-    return list(_registries()["task"].further_metrics(task, wanted))
+    return list(registries()["task"].further_metrics(task, wanted))
 
 
 def clients_in(graph: str, scheme: str, largest: bool) -> int | None:

@@ -156,7 +156,7 @@ def user_objects_of(cell: Cell) -> UserObjects:
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        given = partial(_reader(part), path=str(path)) if reads else written(path)
+        given = partial(catalog.registries()[part].find(FILE), path=str(path)) if reads else written(path)
         found[NOUNS[part], names[part]] = given
     return found
 
@@ -217,14 +217,6 @@ def names_of(cell: Cell) -> dict[str, str]:
         "split": cell.split.name,
         "backbone": cell.architecture.backbone,
     }
-
-
-def _reader(part: str) -> Callable[..., Any]:
-    """The partition scheme or split that reads a file."""
-    from fedsub.datasets.partition import file as partition_file
-    from fedsub.datasets.splits import file as split_file
-
-    return partition_file.partition if part == "partition" else split_file.split
 
 
 def _name_of(part: str, path: Path) -> str:

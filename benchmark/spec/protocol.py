@@ -34,10 +34,6 @@ AT_CLIENTS = "@clients"
 """Separates a score from the first and last client that it is averaged over, as `0-4`."""
 
 
-class ProtocolError(UserError):
-    """A protocol file is invalid."""
-
-
 @dataclass(frozen=True)
 class Override:
     """Changes to the cells that match every condition; later overrides win."""
@@ -233,16 +229,16 @@ def table_name(asked: str) -> str:
 def load_protocol(name: str) -> Protocol:
     """Load the protocol called `name`, or from the file `name` if that ends in `.toml`.
 
-    Raises UserError for an unknown name, and ProtocolError for a faulty file or a user's file with the name
-    of a table of the benchmark: both would keep their records in one place.
+    Raises UserError for an unknown name, a faulty file, and a user's file with the name of a table of the
+    benchmark: both would keep their records in one place.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.stem in names():
         if path.resolve().parent != FOLDER.resolve():
-            raise ProtocolError(f"{name}: the benchmark already has a table {path.stem}: rename the file")
+            raise UserError(f"{name}: the benchmark already has a table {path.stem}: rename the file")
     elif not name.endswith(".toml"):
         raise unknown("table", name, names())
-    return parse_protocol(path.stem, _with_base(read_toml(path, ProtocolError), {path.stem}))
+    return parse_protocol(path.stem, _with_base(read_toml(path), {path.stem}))
 
 
 def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
@@ -253,8 +249,8 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     if not isinstance(name, str) or name not in names():
         raise unknown("table in 'extends'", str(name), names())
     if name in seen:
-        raise ProtocolError(f"protocol {name} extends itself: extend another one")
-    base = _with_base(read_toml(FOLDER / f"{name}.toml", ProtocolError), seen | {name})
+        raise UserError(f"protocol {name} extends itself: extend another one")
+    base = _with_base(read_toml(FOLDER / f"{name}.toml"), seen | {name})
     inherited = {key: value for key, value in base.items() if key != "published"}
     merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}
     # The file's own values replace those of the base's overrides too: as an override for all cells.
@@ -271,7 +267,7 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     """Return the protocol that a parsed TOML file describes.
 
-    Raises ProtocolError naming the faulty key and the nearest valid ones.
+    Raises UserError naming the faulty key and the nearest valid ones.
     """
     try:
         given = _table(content, _TOP, "")
@@ -292,7 +288,7 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
             published=tuple(map(_published, given.get("published", []))),
         )
     except UserError as error:
-        raise ProtocolError(f"protocol {name}: {error}") from error
+        raise UserError(f"protocol {name}: {error}") from error
 
 
 def _toml_type(hint: Any) -> Any:

@@ -4,10 +4,13 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 
 RunCell = Callable[[Cell], Record]
+Wanted = Callable[[Cell, Records], bool]
+"""Whether a cell is to run, given the present records."""
 MakeFailure = Callable[[Cell, str], Record]
 """Makes a failure record from a cell and a sentence, for example if its worker died."""
 Memory = Callable[[Cell], float]

@@ -1,7 +1,6 @@
 """Writing of a Flower app that runs one cell, and of the data of each of its clients."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.files import expanded, explained
+from fedsub.datasets.files import expanded, explained, write_atomically
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods import tasks
 from fedsub.methods.core import registry
@@ -30,16 +29,15 @@ def create_planned(request: Request, folder: Path) -> Cell:
 
     Raises UserError for a request of several cells, and as `create` does.
     """
-    plan = make_plan(request)
-    alike = [replace(cell, seed=plan.cells[0].seed) for cell in plan.cells]
-    titles = {cell.key: f"{cell.protocol} {cell.title}".strip() for cell in alike}
-    if len(titles) != 1:
-        skipped = (f"{skip.what}: {skip.reason}" for skip in plan.skipped)
-        found = "; ".join(titles.values() or skipped)
+    cells = make_plan(request).cells
+    cell = cells[0]
+    alike = [replace(each, seed=cell.seed) for each in cells]
+    titles = {each.key: f"{each.protocol} {each.title}".strip() for each in alike}
+    if len(titles) > 1:
+        found = "; ".join(titles.values())
         raise UserError(
             f"flower create takes one table and one value of each setting, not {len(titles)} cells: {found}"
         )
-    cell = plan.cells[0]
     with user_objects(custom.user_objects_of(cell)):
         check(cell)
         create(cell, make_clients(cell)[2], folder)
@@ -64,14 +62,10 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
         for part in OWN_PARTS & custom.paths_of(cell).keys():
             runs = custom.renamed(runs, part, custom.paths_of(cell)[part].name)
         for name, source in files.items():
-            target = folder / OWN / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-        # TOML has no escapes for halves of a character outside the basic plane.
-        title, stored = json.dumps(cell.title, ensure_ascii=False), json.dumps(json.dumps(runs.to_dict()))
+            write_atomically(folder / OWN / name, source.read_bytes())
+        stored = json.dumps(json.dumps(runs.to_dict()))
         for template in (Path(__file__).parent / "templates").iterdir():
-            text = template.read_text("utf-8")
-            text = text.format(cell=cell, patience=PATIENCE, title=title, stored=stored)
+            text = template.read_text("utf-8").format(cell=cell, patience=PATIENCE, stored=stored)
             (folder / template.stem).write_text(text, encoding="utf-8")
         for client in range(federation.clients):
             own = federation.only(client).source

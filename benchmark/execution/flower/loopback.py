@@ -59,8 +59,7 @@ def run(cell: Cell, federation: Federation) -> Outcome:
         if not link:
             link, environment["FLWR_HOME"] = LINK, str(folder / "home")
             nodes = _start(app, cell.clients, environment, stack)
-        config = f'outcome="{target}" patience={PATIENCE:g}'
-        command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
+        command = ["flwr", "run", str(app), link, "--stream", "--run-config", f'outcome="{target}"']
         running = stack.enter_context(started(command, environment, log))
         found = _outcome(target, log, running, PATIENCE * (cell.schedule.rounds + 2), nodes)
         found["extras"] |= {"engine": "flower", "wire_bytes": _traffic(link, environment, log)}

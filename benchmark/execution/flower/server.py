@@ -55,14 +55,13 @@ class _Run:
     """One run of a cell over Flower."""
 
     def __init__(self, grid: Grid, cell: Cell, patience: float) -> None:
-        """`patience`: seconds that the server waits for clients to join, and for the messages of a round."""
         self.grid, self.cell, self.patience = grid, cell, patience
         self.node: dict[int, int] = {}
-        """Client → its Flower node."""
+        """Client → its Flower node; a client that reconnects may be another node."""
         self.troubles: dict[int, str] = {}
         """Node → why it could not report its client."""
-        self.met: set[int] = set()
-        """Every node that reported its client; a client that reconnects may be another node."""
+        self.trouble = ""
+        """Why the last message was not answered."""
         self.heard: dict[int, tuple[int, Masks]] = {}
         """Client → the round of its last message, and its masks."""
         self.sizes: dict[int, Mapping[str, int]] = {}
@@ -73,8 +72,7 @@ class _Run:
         """Return the outcome, JSON-ready. Raises UserError if clients do not join or all of them fail."""
         started, progress = time.perf_counter(), Progress()
         cell, schedule = self.cell, self.cell.schedule
-        self._wait()
-        sizes = [self.sizes[client] for client in range(cell.clients)]
+        sizes = self._wait()
         weights = torch.tensor([{**each, "uniform": 1}[schedule.weighting] for each in sizes]).float()
         held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
         method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
@@ -92,8 +90,7 @@ class _Run:
                 # Evaluations also cover clients that have not trained yet.
                 self._ask_scores(task, {client: None for client, count in enumerate(epochs) if not count})
             told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
-            asked = {k: self._asked(each, answers.get(k), k) for k, each in told.items()}
-            used = self._take(number, method, self._send("train", asked))
+            used = self._take(number, method, self._send("train", told, answers))
             if not asks and number > late:
                 self._evaluated(number - late, method, progress)
             messages = [used[k][0] if k in used else None for k in range(cell.clients)]
@@ -117,8 +114,8 @@ class _Run:
         nodes = np.array([each["nodes"] for each in sizes])
         return asdict(outcome_of(method, task, progress, nodes))
 
-    def _wait(self) -> None:
-        """Wait until every client has joined and reported its sizes."""
+    def _wait(self) -> list[Mapping[str, int]]:
+        """Wait until every client has joined; return the sizes that they report."""
         until = time.monotonic() + self.patience
         while missing := sorted(set(range(self.cell.clients)) - self.node.keys()):
             self._meet()
@@ -129,84 +126,79 @@ class _Run:
                     f"or raise patience{found}"
                 )
             time.sleep(LOOK)
+        sizes = [self.sizes[client] for client in range(self.cell.clients)]
         for what, named in (("width", "features"), ("classes", "classes")):
-            if len({each[what] for each in self.sizes.values()}) > 1:
-                found = ", ".join(f"client {k}: {each[what]}" for k, each in sorted(self.sizes.items()))
+            if len({each[what] for each in sizes}) > 1:
+                found = ", ".join(f"client {k}: {each[what]}" for k, each in enumerate(sizes))
                 raise UserError(f"the clients' files differ in their number of {named} ({found})")
+        return sizes
 
     def _meet(self) -> None:
         """Ask new nodes which client they are."""
-        new, content = set(self.grid.get_node_ids()) - self.met, RecordDict({"asked": ConfigRecord({})})
-        asked = [Message(content, dst_node_id=node, message_type="query") for node in new]
-        for reply in self._exchange(asked):
-            if reply.has_content():
-                known, node = dict(reply.content["known"]), reply.metadata.src_node_id
-                client = int(known["client"])
+        new = {*self.grid.get_node_ids()} - {*self.node.values()}
+        asked = dict.fromkeys(new, RecordDict({"asked": ConfigRecord({})}))
+        for node, reply in self._exchange("query", asked):
+            known = dict(reply["known"])
+            client = int(known["client"])
+            if self.node.get(client) in self.grid.get_node_ids():
+                # Asked again later: Flower notices only after a minute that the other is gone.
+                print(f"client {client} is connected already", flush=True)
+            else:
+                self.node[client], self.sizes[client] = node, known
                 if client not in range(self.cell.clients):
                     self.troubles[node] = f"its partition-id is {client}, of {self.cell.clients} from 0"
-                elif self.node.get(client) in self.grid.get_node_ids():
-                    # Asked again later: Flower notices only after a minute that the other is gone.
-                    print(f"client {client} is connected already", flush=True)
-                    continue
-                else:
-                    self.node[client], self.sizes[client] = node, known
-                self.met.add(node)
-            elif self.troubles.get(node := reply.metadata.src_node_id) != reply.error.reason:
-                self.troubles[node] = reply.error.reason
-                print(f"no answer to query: {reply.error.reason}", flush=True)
 
-    def _exchange(self, messages: Sequence[Message]) -> Iterator[Message]:
-        """Send messages and yield the replies that come in time. Flower's own loop looks every 3 s."""
+    def _exchange(self, kind: str, asked: Mapping[int, RecordDict]) -> Iterator[tuple[int, RecordDict]]:
+        """Send to nodes; yield the nodes and replies that come in time. Flower's own loop looks every 3 s."""
+        messages = [Message(each, dst_node_id=node, message_type=kind) for node, each in asked.items()]
         until, waiting = time.monotonic() + self.patience, {*self.grid.push_messages(messages)}
         while waiting and time.monotonic() < until:
             for reply in self.grid.pull_messages(waiting):
                 waiting.discard(reply.metadata.reply_to_message_id)
-                yield reply
+                node = reply.metadata.src_node_id
+                if reply.has_content():
+                    yield node, reply.content
+                elif kind != "query" or self.troubles.get(node) != reply.error.reason:
+                    self.troubles[node] = self.trouble = reply.error.reason
+                    print(f"no answer to {kind}: {reply.error.reason}", flush=True)
             time.sleep(LOOK if waiting else 0)
 
-    def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
-        """Return a message to a client: what to do, and the answer to its last message."""
-        content = RecordDict({"told": ConfigRecord({})})
-        heard, masks = self.heard.get(client, (0, None))
-        if answer is not None:
-            content = pack(answer, answer, masks)
-        content["told"].update(what, heard=heard)
-        return content
-
-    def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send to clients and wait; returns client → its reply, for those that replied."""
+    def _send(
+        self, kind: str, told: Mapping[int, Mapping[str, Any]], answers: Mapping[int, Payload | None]
+    ) -> dict[int, RecordDict]:
+        """Tell clients what to do, with the answers to their last messages, and wait; returns client → its
+        reply, for those that replied. Raises UserError if none replied in training."""
         self._meet()
-        connected = self.grid.get_node_ids()
-        client = {self.node[k]: k for k in asked if self.node[k] in connected}
-        messages = [Message(asked[k], dst_node_id=node, message_type=kind) for node, k in client.items()]
-        found: dict[int, RecordDict] = {}
-        trouble = f"none within {self.patience:g} s" if messages else "none is connected"
-        for reply in self._exchange(messages):
-            if reply.has_content():
-                found[client[reply.metadata.src_node_id]] = reply.content
-            else:
-                trouble = reply.error.reason
-                print(f"no answer to {kind}: {trouble}", flush=True)
+        connected, asked = self.grid.get_node_ids(), dict[int, RecordDict]()
+        client = {self.node[k]: k for k in told if self.node[k] in connected}
+        for node, k in client.items():
+            heard, masks = self.heard.get(k, (0, None))
+            asked[node] = RecordDict({"told": ConfigRecord({})})
+            if (answer := answers.get(k)) is not None:
+                asked[node] = pack(answer, answer, masks)
+            asked[node]["told"].update(told[k], heard=heard)
+        self.trouble = f"none within {self.patience:g} s" if asked else "none is connected"
+        found = {client[node]: reply for node, reply in self._exchange(kind, asked)}
         if kind == "train" and not found:
-            raise UserError(f"no client answered: {trouble}")
+            raise UserError(f"no client answered: {self.trouble}")
         return found
 
     def _take(self, number: int, method: FederatedMethod, replies: dict[int, RecordDict]) -> dict[int, Read]:
         """Take in the replies of a round; return what can be used. Raises UserError if nothing can."""
-        read, refused = defaultdict[Any, dict[int, Read]](dict), dict[int, object]()
+        read = defaultdict[Any, dict[int, Read]](dict)
+        reasons = dict.fromkeys(replies, "most messages have other names, shapes or types")
         for client, content in replies.items():
             try:
                 form, found = _read(content, method, number)
                 read[form][client] = found
             except Exception as error:
                 # Whatever is wrong with one client's message, it must not end the run of all.
-                refused[client] = error
+                reasons[client] = str(error)
         used = max(read.values(), key=len, default={})
         for client in replies.keys() - used:
-            refused.setdefault(client, "most messages have other names, shapes or types")
-            print(f"client {client} counts as absent in round {number}: {refused[client]}", flush=True)
+            print(f"client {client} counts as absent in round {number}: {reasons[client]}", flush=True)
         if not used:
-            raise UserError(f"no message of round {number} could be used: {min(refused.items())[1]}")
+            raise UserError(f"no message of round {number} could be used: {reasons[min(reasons)]}")
         self.scores |= {client: scores for client, (*_, scores) in used.items() if scores}
         for client, (message, *_) in used.items():
             self.heard[client] = number, masks_of(message)
@@ -215,8 +207,8 @@ class _Run:
 
     def _ask_scores(self, task: Task, answers: Mapping[int, Payload | None], last: bool = False) -> None:
         """Ask clients for their scores, with the answers that they receive before; `last`: for good."""
-        asked = {k: self._asked({"last": last}, each, k) for k, each in answers.items()}
-        for client, content in self._send("evaluate", asked).items():
+        told = {client: {"last": last} for client in answers}
+        for client, content in self._send("evaluate", told, answers).items():
             try:
                 self.scores[client] = _scores(content, task)
             except Exception as error:
@@ -224,10 +216,9 @@ class _Run:
 
     def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
         """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
-        if not self.cell.schedule.evaluates(number):
-            return
-        check_finite(method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
-        progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
+        if self.cell.schedule.evaluates(number):
+            check_finite(method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
+            progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 
 
 def _read(content: RecordDict, method: FederatedMethod, number: int) -> tuple[frozenset[Any], Read]:

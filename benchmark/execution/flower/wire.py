@@ -6,7 +6,7 @@ the positions out, since the client knows which entries it sent. Masks of rows a
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def pack(message: Message, models: Collection[str], sent: Masks | None = None, b
             arrays[name] = np.packbits(np.unpackbits(wide).reshape(-1, 16)[:, -bits:])
     if together:
         values = torch.cat([message[name].flatten() for name in together])
-        kept = _flat(masks if sent is None else sent, {name: message[name].shape for name in together})
+        kept = _flat(masks if sent is None else sent, together, form["shapes"])
         if int(kept.sum()) * (FLOAT + INDEX) >= len(kept) * FLOAT:
             arrays[WHOLE] = torch.where(kept, values, 0).numpy()
         else:
@@ -86,16 +86,12 @@ def unpack(content: RecordDict, sent: Masks | None = None) -> dict[str, Tensor]:
         both = np.packbits(np.hstack([np.repeat(own[:, :1], 16 - bits, axis=1), own]))
         message[name] = torch.from_numpy(both.view(">i2").astype(np.int16)).view(shapes[name])
     if together := form["together"]:
-        of = {name: shapes[name] for name in together}
-        sizes = [int(np.prod(shape)) for shape in of.values()]
-        if sent is not None:
-            kept = _flat(sent, of)
-        elif WHOLE in arrays:
-            kept = arrays[WHOLE] != 0
-        else:
-            kept = torch.zeros(sum(sizes), dtype=torch.bool).index_fill(0, arrays[PLACES].long(), True)
+        sizes = [int(np.prod(shapes[name])) for name in together]
         values = arrays.get(WHOLE, torch.zeros(sum(sizes)))
-        if LISTED in arrays:
+        kept = values != 0 if sent is None else _flat(sent, together, shapes)
+        if PLACES in arrays:
+            kept = kept.index_fill(0, arrays[PLACES].long(), True)
+        if WHOLE not in arrays:
             values[kept] = arrays[LISTED]
         for name, part, mask in zip(together, values.split(sizes), kept.split(sizes), strict=True):
             message[name] = part.view(shapes[name])
@@ -104,7 +100,7 @@ def unpack(content: RecordDict, sent: Masks | None = None) -> dict[str, Tensor]:
     return message
 
 
-def _flat(masks: Masks, shapes: Mapping[str, Any]) -> Tensor:
-    """Return the mask of sent values, (total,) bool, over the concatenated tensors of these shapes."""
-    whole = {name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()}
+def _flat(masks: Masks, names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> Tensor:
+    """Return the mask of sent values, (total,) bool, over the concatenated tensors of these names."""
+    whole = {name: torch.ones(shapes[name], dtype=torch.bool) for name in names}
     return torch.cat([masks.get(name, mask).flatten() for name, mask in whole.items()])

@@ -18,18 +18,9 @@ from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git, version_of
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, ranks, strip
-from fedsub.benchmark.report.site.data import (
-    TUNED,
-    Facts,
-    Page,
-    block_address,
-    graph_slug,
-    method_address,
-    slug,
-)
-from fedsub.benchmark.report.wording import block_title, graph_title, heading_of, title_of
+from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, method_address, slug
+from fedsub.benchmark.report.wording import block_title, heading_of, title_of
 from fedsub.benchmark.report.writing import templates, write_page
-from fedsub.benchmark.spec import catalog
 
 FOLDER = "site"
 ASSETS = ("style.css", "app.js")
@@ -59,7 +50,7 @@ def write_site(results: Path, facts: Facts) -> Path:
         files.setdefault(page.file, {})[page.address] = [page.title, html]
     for name, held in files.items():
         _write_data(folder, name, "PAGES", held)
-    named = [*_named_pages(facts), *_guides(folder)]
+    named = [*facts.named_pages(), *_guides(folder)]
     _write_data(folder, "search", "SEARCH", {"figures": check.search_lines(facts), "pages": named})
     for path in folder.glob("data/*.js"):
         if path.stem not in (*files, "search"):
@@ -133,21 +124,6 @@ def _home(facts: Facts) -> dict[str, Any]:
         "commit": commit(),
         "date": git(ROOT, "log", "-1", "--format=%cs") or "",
     }
-
-
-def _named_pages(facts: Facts) -> list[list[str]]:
-    """Return the search index of methods, graphs, blocks and papers: kind, title, aliases, address."""
-    found = [
-        ["method", catalog.describe(name).title, name, f"method/{slug(name)}"] for name in catalog.methods()
-    ]
-    graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
-    found += [["graph", graph_title(name), name, f"graph/{graph_slug(name)}"] for name in graphs]
-    # A block in several tables is listed with the first.
-    for block, table in reversed(dict(reversed(facts.blocks)).items()):
-        address = block_address("leaderboard", block, table)
-        found.append(["leaderboard", block_title(block), " ".join(map(str, block)), address])
-    names = dict.fromkeys(entry.figure.paper for entry in facts.entries)
-    return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in names)]
 
 
 def _guides(folder: Path) -> Iterator[list[str]]:

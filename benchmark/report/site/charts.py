@@ -13,6 +13,8 @@ LETTERS = 27
 """Largest number of letters of a name in a scatter plot; the mark's title has the whole name."""
 LABELS = 6
 """Largest number of names in a drawing."""
+Ticks = Sequence[tuple[float, str]]
+"""Coordinate and text of each tick of an axis."""
 
 
 def strip(interval: tuple[float, float] | None, middle: float, reach: float, band: float = 0.0) -> Markup:
@@ -165,7 +167,7 @@ def _clipped(name: str) -> str:
     return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
 
-def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], Ticks]:
     """Return the function from a value to its y coordinate, and the ticks of the vertical axis."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     # 4 % of the range stays free above and below.
@@ -187,13 +189,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(step * place, 10) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _frame(
-    across: Sequence[tuple[float, str]],
-    up: Sequence[tuple[float, str]],
-    x_title: str,
-    y_title: str,
-    said: str,
-) -> list[Markup]:
+def _frame(across: Ticks, up: Ticks, x_title: str, y_title: str, said: str) -> list[Markup]:
     opening = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">')
     parts = [opening.format(WIDTH, HEIGHT, said)]
     for place, text in up:

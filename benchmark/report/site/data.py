@@ -10,16 +10,15 @@ from typing import Any
 from zlib import crc32
 
 from fedsub.benchmark.analysis.arena import by_block, tuned_rows
-from fedsub.benchmark.analysis.clients import AlongEdges, along_edges
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.judged import level_of
-from fedsub.benchmark.analysis.public_code import Run, WithAuthors
+from fedsub.benchmark.analysis.public_code import Runs, WithAuthors
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
-from fedsub.benchmark.analysis.standing import Contender, standings
+from fedsub.benchmark.analysis.standing import AlongEdges, Contender, along_edges, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.wording import graph_title, scheme_title, title_of
+from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
@@ -54,8 +53,7 @@ class Facts:
     """Everything that the views show."""
 
     boards: Sequence[Leaderboard]
-    theirs: Mapping[str, Sequence[Run]]
-    """Key of our cell → runs of the authors' code."""
+    theirs: Runs
     entries: Sequence[Entry]
     findings: Sequence[Finding]
     comparisons: Sequence[WithAuthors]
@@ -136,6 +134,19 @@ class Facts:
     @cached_property
     def _by_figure(self) -> dict[tuple[Any, str], tuple[Entry, str]]:
         return {(entry.figure.place, entry.figure.note): (entry, address) for entry, address in self.figures}
+
+    def named_pages(self) -> list[list[str]]:
+        """Return the search index of methods, graphs, blocks and papers: kind, title, aliases, address."""
+        names = catalog.methods()
+        found = [["method", catalog.describe(name).title, name, method_address(name)] for name in names]
+        graphs = dict.fromkeys(block[0] for block, _ in self.blocks)
+        found += [["graph", graph_title(name), name, f"graph/{graph_slug(name)}"] for name in graphs]
+        # A block in several tables is listed with the first.
+        for block, table in reversed(dict(reversed(self.blocks)).items()):
+            address = block_address("leaderboard", block, table)
+            found.append(["leaderboard", block_title(block), " ".join(map(str, block)), address])
+        papers = dict.fromkeys(entry.figure.paper for entry in self.entries)
+        return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in papers)]
 
     def verifiers_of(self, row: Row) -> str:
         """Return who reproduced records of a row, each with the number of records."""

@@ -1,10 +1,9 @@
 """Pages of blocks and tables: leaderboards, costs, tuned scores, and maps of the difference from Local."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.clients import by_name
 from fedsub.benchmark.analysis.metrics import kept_score
 from fedsub.benchmark.analysis.paired import Comparison
 from fedsub.benchmark.analysis.ranking import front
@@ -104,7 +103,7 @@ def _clients(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
     clients."""
     best = next((each for _, each in rows if each.is_ranked), None)
     shown = [(name, each) for name, each in rows if each is best or each.row.method in (FEDAVG, LOCAL)]
-    scores = {name: found for name, each in shown if (found := by_name(each.row))}
+    scores = {name: found for name, each in shown if (found := each.row.by_client)}
     names = [*dict.fromkeys(client for found in scores.values() for client in found)]
     if not names:
         return {}
@@ -120,10 +119,7 @@ def _map_address(facts: Facts, table: str) -> str:
 
 
 def _along(
-    option: str,
-    values: Sequence[float],
-    gains: Mapping[str, Sequence[Comparison | None]],
-    ranked: Collection[str],
+    option: str, values: Sequence[float], gains: Mapping[str, Sequence[Comparison | None]], ranked: set[str]
 ) -> dict[str, Any]:
     """Return drawings of the gains along the option in which the graphs differ: of the first ranked methods
     together, and of each method alone."""

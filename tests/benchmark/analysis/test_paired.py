@@ -20,7 +20,6 @@ from fedsub.benchmark.analysis.paired import (
     p_values,
     varies,
     word_of,
-    word_of_column,
 )
 
 DIFFERENCES = [1.0, 2.0, 3.0]
@@ -32,7 +31,7 @@ def made(holds: float, fails: float) -> Comparison:
     return Comparison(0.0, None, holds, fails, 3)
 
 
-def judge(*contrasts: tuple[Sequence[Sequence[Comparison | None]], int]) -> str:
+def judge(*contrasts: Sequence[Sequence[Comparison | None]]) -> str:
     """The verdict on a claim of these contrasts."""
     return word_of(p_values(contrasts))
 
@@ -101,55 +100,52 @@ def test_nothing_holds_and_fails_and_both_directions_are_alike(
 
 
 def test_a_column_holds_if_all_its_comparisons_do() -> None:
-    assert word_of_column([made(0.01, 0.99), made(0.049, 0.951)]) == HOLDS
-    assert word_of_column([made(0.01, 0.99), made(0.06, 0.94)]) == NEEDS_RUNS
+    assert judge([[made(0.01, 0.99), made(0.049, 0.951)]]) == HOLDS
+    assert judge([[made(0.01, 0.99), made(0.06, 0.94)]]) == NEEDS_RUNS
     # Two had the chance to fail: twice 0.024 is enough, twice 0.03 is not.
-    assert word_of_column([made(0.01, 0.99), made(0.976, 0.024)]) == FAILS
-    assert word_of_column([made(0.01, 0.99), made(0.97, 0.03)]) == NEEDS_RUNS
-    assert word_of_column([made(0.01, 0.99), None]) == NEEDS_RUNS
-    assert word_of_column([made(0.99, 0.01), None]) == FAILS
+    assert judge([[made(0.01, 0.99), made(0.976, 0.024)]]) == FAILS
+    assert judge([[made(0.01, 0.99), made(0.97, 0.03)]]) == NEEDS_RUNS
+    assert judge([[made(0.01, 0.99), None]]) == NEEDS_RUNS
+    assert judge([[made(0.99, 0.01), None]]) == FAILS
     # One that is not measured had no chance to.
-    assert word_of_column([made(0.97, 0.03), None]) == FAILS
-    assert word_of_column([None, None]) == NOT_MEASURED
+    assert judge([[made(0.97, 0.03), None]]) == FAILS
+    assert judge([[None, None]]) == NOT_MEASURED
 
 
 @pytest.mark.parametrize(
-    ("holds", "needed", "expected"),
+    ("holds", "expected"),
     [
-        ([0.01, 0.02, 0.049], 3, HOLDS),
-        ([0.01, 0.02, 0.06], 3, NEEDS_RUNS),
-        ([0.01, 0.024, 0.9], 2, HOLDS),  # The second smallest, twice: one could be picked out of two.
-        ([0.01, 0.026, 0.9], 2, NEEDS_RUNS),
-        ([0.01, 0.98, 0.974], 2, NEEDS_RUNS),  # Two must fail, at half the level each.
-        ([0.01, 0.98, 0.976], 2, FAILS),
+        ([0.01, 0.02, 0.049], HOLDS),
+        ([0.01, 0.02, 0.06], NEEDS_RUNS),
+        ([0.01, 0.5, 0.98], NEEDS_RUNS),  # One must fail, at a third of the level.
+        ([0.01, 0.5, 0.984], FAILS),
     ],
 )
-def test_k_of_n_columns_by_hand(holds: list[float], needed: int, expected: str) -> None:
-    assert judge(([[made(value, 1 - value)] for value in holds], needed)) == expected
+def test_columns_by_hand(holds: list[float], expected: str) -> None:
+    assert judge([[made(value, 1 - value)] for value in holds]) == expected
 
 
 def test_columns_that_are_not_measured_carry_nothing() -> None:
     good, bad = [made(0.001, 0.999)], [made(0.999, 0.001)]
-    assert judge(([good, [None]], 2)) == NEEDS_RUNS
-    assert judge(([bad, [None]], 2)) == FAILS
-    assert judge(([bad, [None]], 1)) == NEEDS_RUNS
-    assert judge(([[None], [None]], 2)) == NOT_MEASURED
+    assert judge([good, [None]]) == NEEDS_RUNS
+    assert judge([bad, [None]]) == FAILS
+    assert judge([[None], [None]]) == NOT_MEASURED
     # Of a column that is measured in part a comparison can fail.
-    assert judge(([[*bad, None]], 1)) == FAILS
-    assert judge(([[*good, None]], 1)) == NEEDS_RUNS
+    assert judge([[*bad, None]]) == FAILS
+    assert judge([[*good, None]]) == NEEDS_RUNS
 
 
 def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_number() -> None:
     good, open_, bad = ([[made(value, 1 - value)]] for value in (0.04, 0.4, 0.97))
     worse = [[made(0.99, 0.01)]]
-    assert judge((good, 1), (good, 1)) == HOLDS
-    assert judge((good, 1), (open_, 1)) == NEEDS_RUNS
+    assert judge(good, good) == HOLDS
+    assert judge(good, open_) == NEEDS_RUNS
     # 0.03 twice is above 5 %, 0.01 twice is not.
-    assert judge((bad, 1)) == FAILS
-    assert judge((good, 1), (bad, 1)) == NEEDS_RUNS
-    assert judge((good, 1), (worse, 1)) == FAILS
-    assert judge((good, 1), ([[None]], 1)) == NEEDS_RUNS
-    assert judge(([[None]], 1), ([[None]], 1)) == NOT_MEASURED
+    assert judge(bad) == FAILS
+    assert judge(good, bad) == NEEDS_RUNS
+    assert judge(good, worse) == FAILS
+    assert judge(good, [[None]]) == NEEDS_RUNS
+    assert judge([[None]], [[None]]) == NOT_MEASURED
 
 
 def test_two_seeds_decide_nothing() -> None:

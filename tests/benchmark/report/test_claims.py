@@ -52,7 +52,7 @@ def test_on_average_is_one_comparison_of_all_columns(tmp_path: Path) -> None:
     two = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [10, 20] }"
     scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
     finding = found(claim_of(tmp_path, two), scores, "--dataset", "cora", "--clients", "10", "20")
-    (average,), _ = finding.parts[0].judged_by
+    (average,) = finding.parts[0].judged_by
     assert len(finding.columns) == 2
     assert finding.word == HOLDS
     assert average[0] is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.spec import protocol as protocols
-from fedsub.benchmark.spec.protocol import ProtocolError, load_protocol, parse_protocol
+from fedsub.benchmark.spec.protocol import load_protocol, parse_protocol
 from fedsub.benchmark.spec.settings import setting_from_text
 from fedsub.datasets.errors import UserError
 
@@ -65,14 +65,14 @@ def test_a_protocol_that_extends_itself_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(protocols, "FOLDER", tmp_path)
     (tmp_path / "one.toml").write_text('extends = "two"')
     (tmp_path / "two.toml").write_text('extends = "one"')
-    with pytest.raises(ProtocolError, match="one extends itself"):
+    with pytest.raises(UserError, match="one extends itself"):
         load_protocol("one")
 
 
 def test_a_file_with_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fedpub-2.toml"
     path.write_text('extends = "fedpub-1"')
-    with pytest.raises(ProtocolError, match="already has a table fedpub-2"):
+    with pytest.raises(UserError, match="already has a table fedpub-2"):
         load_protocol(str(path))
     shipped = protocols.FOLDER / "fedpub-2.toml"
     assert load_protocol(str(shipped)) == load_protocol("fedpub-2")
@@ -165,7 +165,7 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
     ],
 )
 def test_a_wrong_key_is_named_with_the_nearest_valid_ones(content: dict[str, Any], words: str) -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(UserError) as caught:
         parsed(**content)
     message = str(caught.value)
     assert re.search(words, message), message
@@ -176,9 +176,9 @@ def test_a_wrong_key_is_named_with_the_nearest_valid_ones(content: dict[str, Any
 def test_a_file_that_is_not_toml_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text("title = ")
-    with pytest.raises(ProtocolError, match=r"bad\.toml is not valid TOML"):
+    with pytest.raises(UserError, match=r"bad\.toml is not valid TOML"):
         load_protocol(str(path))
-    with pytest.raises(ProtocolError, match="No such file"):
+    with pytest.raises(UserError, match="No such file"):
         load_protocol(str(tmp_path / "none.toml"))
     with pytest.raises(UserError, match=r"unknown table 'fedpub2'.*fedpub-2"):
         load_protocol("fedpub2")
