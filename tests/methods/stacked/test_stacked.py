@@ -60,6 +60,19 @@ def test_a_changed_weight_is_not_served_from_the_cache():
     torch.testing.assert_close(propagate(graph, h, weight / 2), once)
 
 
+def test_a_weight_that_is_learned_is_refused_where_it_would_get_no_gradient() -> None:
+    graph = small_dataset(nodes=30).graph
+    weight, h = torch.ones(graph.num_edges(), requires_grad=True), torch.ones(30, 1)
+    with pytest.raises(ValueError, match="no gradient for edge weights"):
+        propagate(graph, h, weight)
+    with torch.no_grad():
+        summed = propagate(graph, h, weight)
+    again = propagate(use_kernel(graph, "dgl"), h, weight)
+    torch.testing.assert_close(again.detach(), summed)
+    again.sum().backward()
+    torch.testing.assert_close(weight.grad, torch.ones(graph.num_edges()))
+
+
 @settings(max_examples=40)
 @given(
     st.integers(1, 40),

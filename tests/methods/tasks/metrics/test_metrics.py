@@ -139,6 +139,17 @@ def test_a_metric_of_one_average_keeps_it_where_it_selects() -> None:
     assert first.metrics["accuracy"] == beside.metrics["accuracy"]
 
 
+def test_two_metrics_of_one_name_are_refused(tmp_path: Path) -> None:
+    own = tmp_path / "accuracy.py"
+    own.write_text(
+        "from fedsub.methods.tasks.metrics import Score, metric\n@metric()\ndef accuracy(output, items):\n"
+        "    return Score(items.count / (items.count + 1), items.count)\n"
+    )
+    with pytest.raises(UserError, match="two metrics have one name: rename the file"):
+        make_method("fedavg", schedule=Schedule(selection_metric=str(own)))
+    make_method("fedavg", schedule=Schedule(selection_metric="accuracy"))
+
+
 def test_a_metric_that_scores_nothing_selects_nothing() -> None:
     with pytest.raises(UserError, match="roc_auc scores no validation item of small"):
         train(make_method("fedavg", schedule=Schedule(selection_metric="roc_auc")))
