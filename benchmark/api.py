@@ -24,7 +24,7 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import expanded
 from fedsub.datasets.plugins import running_only
-from fedsub.methods.core.state import draws, set_draws
+from fedsub.methods.core.draws import GlobalDraws
 
 
 def run(
@@ -189,7 +189,7 @@ def _surroundings(results: str | Path | None, callbacks: Sequence[Callback] = ()
         if results is None:
             results = stack.enter_context(TemporaryDirectory(prefix="fedsub-", ignore_cleanup_errors=True))
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        stack.callback(set_draws, draws())
+        stack.callback(setattr, GlobalDraws(), "values", GlobalDraws().values)
         for callback in callbacks:
             if isinstance(callback, CellLogger):
                 stack.callback(callback.close)

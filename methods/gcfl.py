@@ -22,7 +22,6 @@ every cosine. The cut then separates one client at a time, unless cosines betwee
 zero. `weights=positive`, max(cosine, 0), finds halves (results/notes/fedpub-1.md).
 """
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -154,7 +153,7 @@ class GCFLPlus(GCFL):
 
     client_state = ("norm",)
     server_state = ("norms", "heard")
-    norms: deque[Tensor]
+    norms: list[Tensor]
     """(K,) gradient norms of each of the last rounds, as the server knew them."""
     heard: Tensor
     """(K,) the last norm that the server received from each client."""
@@ -163,7 +162,7 @@ class GCFLPlus(GCFL):
 
     def build(self) -> None:
         super().build()
-        self.norms = deque(maxlen=self.options.sequence)
+        self.norms = []
         self.norm = self.heard = torch.zeros(self.federation.clients, device=self.device)
 
     def train_round(self) -> Tensor:
@@ -184,18 +183,18 @@ class GCFLPlus(GCFL):
     def aggregate(self, sent: Message) -> Message:
         """Store the norms, then do as GCFL."""
         self.heard = for_clients(sent["norm"], self.heard, self.present)
-        self.norms.append(self.heard.cpu())
+        self.norms = [*self.norms, self.heard.cpu()][-self.options.sequence :]
         return super().aggregate(sent)
 
     def split(self, cluster: int, products: Tensor) -> None:
         """Do as GCFL once the sequences are full, then start new ones: clusters split one at a time."""
         if len(self.norms) == self.options.sequence:
             super().split(cluster, products)
-            self.norms.clear()
+            self.norms = []
 
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Largest distance between the members' sequences minus their distance, (m, m)."""
-        sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
+        sequences = torch.stack(self.norms, dim=1)[members].double().numpy()
         distances = time_warping_distances(sequences)
         return distances.max() - distances
 

@@ -45,8 +45,9 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.state import Checkpoint, CheckpointError, seed_draws
-from fedsub.methods.core.training import Outcome, train
+from fedsub.methods.core.draws import seed_draws
+from fedsub.methods.core.state import Checkpoint
+from fedsub.methods.core.training import CheckpointError, Outcome, train
 from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 DIVERGED = 1e5
@@ -123,8 +124,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         outcome = apart(cell, federation) if apart else train(method, report, checkpoint)
     except CheckpointError as error:
         warnings.warn(f"{error}; the cell starts from round 1", stacklevel=2)
-        method, outcome = make_method(), None
-    if outcome is None:
+        method = make_method()
         outcome = train(method, report, checkpoint)
     extras: dict[str, Any] = {}
     memory = peak_memory_mb()

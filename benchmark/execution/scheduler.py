@@ -64,10 +64,11 @@ def run_cells(
     if request.save:
         hooks["save"] = Saving(results, request.save)
     if request.checkpoint and not is_flower:
-        for sentence in checkpoints.describe(results, cells):
-            print(sentence, file=sys.stderr)
+        begun = {path.stem for path in checkpoints.path_of(results, "").parent.glob("*.pt")}
+        if count := sum(cell.key in begun for cell in cells):
+            inform(f"{count} of these cells continue from checkpoints, unless code, data or versions changed")
         if work is None:
-            hooks["checkpoint"] = partial(checkpoints.CellCheckpoint, results, request.checkpoint)
+            hooks["checkpoint"] = partial(checkpoints.checkpoint_of, results, request.checkpoint)
     console = console_for(sys.stderr.isatty(), stderr=True)
     console.quiet = quiet
     failures: list[Record] = []

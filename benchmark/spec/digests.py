@@ -6,9 +6,11 @@ import ast
 import hashlib
 import inspect
 import linecache
+import os
 import textwrap
 from collections.abc import Iterable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -59,6 +61,15 @@ def with_modules(path: Path) -> dict[Path, bytes]:
 def of_files(paths: Iterable[Path]) -> str:
     """SHA-256 over several files. Raises UserError if one cannot be read."""
     return digest(of_file(path).encode() for path in paths)
+
+
+def of_package(module: str) -> str:
+    """SHA-256 over the installed package, or the module outside of packages, that holds a module."""
+    spec = find_spec(module.partition(".")[0])
+    files = [] if spec is None else [Path(spec.origin or os.devnull)]
+    for folder in (spec and spec.submodule_search_locations) or ():
+        files += sorted(Path(folder).rglob(f"*{PLUGIN}"))
+    return of_files(files)
 
 
 def of_dataset(dataset: Dataset) -> str:

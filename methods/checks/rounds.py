@@ -10,10 +10,11 @@ from torch import Tensor
 from fedsub.datasets.graph import select_features
 from fedsub.methods.checks.subject import Skipped, Subject, apart, reread, with_other_labels
 from fedsub.methods.core.base import FederatedMethod, Message
+from fedsub.methods.core.draws import GlobalDraws, seed_draws
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.state import draws, names_of, seed_draws
+from fedsub.methods.core.state import names_of, restored
 from fedsub.methods.core.training import end_round, start_round, train
 
 HALF = Schedule(
@@ -230,9 +231,9 @@ def alone(subject: Subject) -> None:
             sent.append(client.send())
         # A client's process may end between sending and receiving.
         for k, client in enumerate(clients):
-            state = reread(client.state)
+            state = reread(client)
             clients[k] = ClientHalf(subject.make(client.method.setting))
-            clients[k].state.load(state)
+            restored(clients[k], state)
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
     for name, value in whole.parameters.items():
@@ -253,9 +254,9 @@ def _trained(method: FederatedMethod) -> bool:
     """Train all clients in one program; return whether random numbers were drawn after the set-up."""
     seed_draws(method.setting.seed)
     method.build()
-    before = method.generator.get_state().tolist(), draws()
+    before = method.generator.get_state().tolist(), GlobalDraws().values
     _run(method)
-    return before != (method.generator.get_state().tolist(), draws())
+    return before != (method.generator.get_state().tolist(), GlobalDraws().values)
 
 
 def halves(subject: Subject, setting: Setting) -> tuple[list[ClientHalf], ServerHalf]:

@@ -20,7 +20,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.state import State
+from fedsub.methods.core.state import saved
 from fedsub.methods.stacked.architecture import OWN, Architecture
 from fedsub.methods.tasks import NodeClassification
 
@@ -100,10 +100,10 @@ class Subject:
         return CheckError(f"{self.info.name}: {sentence}")
 
 
-def reread(state: State) -> Any:
-    """The state's data as another process reads them from a checkpoint's file."""
+def reread(run: Any) -> Any:
+    """The state of a run as another process reads it from a checkpoint's file."""
     file = io.BytesIO()
-    torch.save(state.save(), file)
+    torch.save(saved(run), file)
     file.seek(0)
     return torch.load(file, weights_only=True)
 

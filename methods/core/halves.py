@@ -16,8 +16,8 @@ from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import KEPT, Message
+from fedsub.methods.core.draws import GlobalDraws, seed_draws
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.state import State, seed_draws
 from fedsub.methods.core.steps import backward, begin_round
 from fedsub.methods.core.training import remember, serve
 from fedsub.methods.core.uplink import Draws
@@ -25,6 +25,9 @@ from fedsub.methods.core.uplink import Draws
 
 class ClientHalf:
     """One client: it receives, trains and sends."""
+
+    state = ("method", "global_draws")
+    """What it keeps between messages (`methods.core.state`)."""
 
     def __init__(self, method: FederatedMethod, draws: Draws | None = None) -> None:
         """`method` has one client; `draws` are the random numbers of its uplink (None: secret ones). Raises
@@ -35,8 +38,7 @@ class ClientHalf:
         self.method = method
         if method.channel.uplink is not None:
             method.channel.uplink.draws = draws or Draws(None)
-        self.state = State(method=method)
-        """The client's state between messages, to save and restore."""
+        self.global_draws = GlobalDraws()
 
     def receive(self, answer: Message) -> None:
         with torch.no_grad():

@@ -16,11 +16,12 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.draws import GlobalDraws, seed_draws
 from fedsub.methods.core.evaluation import scoring_of
 from fedsub.methods.core.rounds import RoundDone
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, median, select
-from fedsub.methods.core.state import Checkpoint, State, seed_draws
+from fedsub.methods.core.state import Checkpoint
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.uplink import epsilon
 from fedsub.methods.stacked.parameters import check_answer
@@ -29,6 +30,10 @@ from fedsub.methods.tasks import Evaluation, Task
 
 class DivergedError(UserError):
     """Raised if a loss is not finite or an output is NaN."""
+
+
+class CheckpointError(UserError):
+    """Raised for a checkpoint from which a method cannot resume."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ class Outcome:
 class Progress:
     """Progress of a run, which its checkpoints hold."""
 
-    state: ClassVar = ("done", "processor_seconds", "evaluations", "losses", "spent")
+    state: ClassVar = ("method", "draws", "done", "processor_seconds", "evaluations", "losses", "spent")
+    method: FederatedMethod
+    draws: GlobalDraws = field(default_factory=GlobalDraws)
     done: int = 0
     """Number of finished rounds."""
     processor_seconds: float = 0.0
@@ -71,9 +78,9 @@ class Progress:
 
 
 @contextmanager
-def _watch(phase: str, method: FederatedMethod, progress: Progress) -> Iterator[None]:
+def _watch(phase: str, progress: Progress) -> Iterator[None]:
     """Add the block's wall-clock time to its phase, and its processor time to the total."""
-    start, worked = time.perf_counter(), time.process_time()
+    method, start, worked = progress.method, time.perf_counter(), time.process_time()
     yield
     if method.device.type == "cuda":
         # CUDA runs asynchronously: work that a phase started belongs to that phase.
@@ -96,8 +103,8 @@ def train(
     CheckpointError for a checkpoint from which this method cannot resume; the method is then unusable.
     """
     schedule = method.schedule
-    progress = Progress()
-    watch = partial(_watch, method=method, progress=progress)
+    progress = Progress(method)
+    watch = partial(_watch, progress=progress)
     seed_draws(method.setting.seed)
     # An earlier run of this method must not count.
     method.seconds = dict.fromkeys(method.seconds, 0.0)
@@ -106,8 +113,8 @@ def train(
     task, predicted = scoring_of(method)
     exchanged = schedule.evaluate in ("received", "whole-graph")
     if checkpoint is not None:
-        state = State(method=method, progress=progress)
-        checkpoint.restore(state)
+        if why := checkpoint.restore(progress):
+            raise CheckpointError(why)
         progress.evaluations = [Evaluation.of(each) for each in progress.evaluations]
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
@@ -136,9 +143,9 @@ def train(
             on_round(_round(method, task, number, loss, last))
         progress.done = number
         if checkpoint is not None and number < schedule.rounds:
-            checkpoint.after_round(state)
+            checkpoint.after_round(progress)
     method.finish()
-    return outcome_of(method, task, progress, task.federation.sizes.numpy())
+    return outcome_of(task, progress, task.federation.sizes.numpy())
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
@@ -239,10 +246,10 @@ def check_finite(method: FederatedMethod, number: int, loss: float = 0.0, is_nan
     raise DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 
-def outcome_of(method: FederatedMethod, task: Task, progress: Progress, nodes: np.ndarray) -> Outcome:
+def outcome_of(task: Task, progress: Progress, nodes: np.ndarray) -> Outcome:
     """The outcome of a finished run; `nodes`, (K,), counts each client's nodes. Raises UserError for
     figures in `by_round` that are not one a round."""
-    schedule = method.schedule
+    method, schedule = progress.method, progress.method.schedule
     rounds = [number for number in range(1, schedule.rounds + 1) if schedule.evaluates(number)]
     validation = Curve.of((each.validation for each in progress.evaluations), nodes)
     losses = np.array([each.validation_loss for each in progress.evaluations])

@@ -228,7 +228,7 @@ class FedPub(FederatedMethod):
             pairs = (each[compared][:, compared].double() for each in similarities)
             figures["similarity_label_correlation"] = correlation(*pairs)
             if str(self.round_number) in self.options.keep_similarity.split("+"):
-                kept = self.similarity.cpu().numpy().round(4)
+                kept = self.similarity.cpu().round(decimals=4)
                 self.extras[f"similarity_of_round_{self.round_number}"] = kept
         for name, value in figures.items():
             self.by_round.setdefault(name, []).append(value)

@@ -28,7 +28,7 @@ from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import Partition
 from fedsub.methods.core.base import register
-from fedsub.methods.core.state import draws, set_draws
+from fedsub.methods.core.draws import GlobalDraws
 from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell, make_record, write_method
 
@@ -244,9 +244,10 @@ def test_a_run_leaves_the_programs_random_numbers_alone() -> None:
     def drawn() -> tuple[float, ...]:
         return random.random(), float(np.random.random()), float(torch.rand(()))  # noqa: NPY002
 
-    before = draws()
+    draws = GlobalDraws()
+    before = draws.values
     expected = [drawn(), drawn()]
-    set_draws(before)
+    draws.values = before
     found = [drawn()]
     run(dataset=GRAPH, method="fedavg", seeds=1, **SMALL)
     assert [*found, drawn()] == expected

@@ -6,6 +6,7 @@ that was killed continues from the former, as if it had been absent.
 """
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically
 from fedsub.methods.core import registry
 from fedsub.methods.core.halves import ClientHalf, of_client
+from fedsub.methods.core.state import restored, saved
 from fedsub.methods.core.uplink import Draws
 
 
@@ -63,7 +65,7 @@ class _Turn:
         """Last round whose message the server received → the state after it."""
         if heard := int(self.asked["heard"]):
             self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
-            self.client.state.load(self.kept[heard]["state"])
+            restored(self.client, deepcopy(self.kept[heard]["state"]))
             masks = self.kept[heard]["masks"] or None
         if "form" in self.asked:
             self.client.receive(unpack(message.content, masks))
@@ -78,7 +80,7 @@ class _Turn:
             scores = self._scores()
         message = self.client.send()
         with written_atomically(self.file) as stream:
-            now = {"state": self.client.state.save(), "masks": masks_of(message)}
+            now = {"state": saved(self.client), "masks": masks_of(message)}
             torch.save({**self.kept, number: now}, stream)
         content = pack(message, method.received, bits=method.schedule.quantise)
         content["told"].update(loss=float(loss), scores=scores)

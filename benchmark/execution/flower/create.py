@@ -31,13 +31,10 @@ def create_planned(request: Request, folder: Path) -> Cell:
     """
     cells = make_plan(request).cells
     cell = cells[0]
-    alike = [replace(each, seed=cell.seed) for each in cells]
-    titles = {each.key: f"{each.protocol} {each.title}".strip() for each in alike}
+    titles = {replace(each, seed=cell.seed).key: f"{each.protocol} {each.title}".strip() for each in cells}
     if len(titles) > 1:
         found = "; ".join(titles.values())
-        raise UserError(
-            f"flower create takes one table and one value of each setting, not {len(titles)} cells: {found}"
-        )
+        raise UserError(f"flower create takes one table and one value of each setting, not those of {found}")
     with user_objects(custom.user_objects_of(cell)):
         check(cell)
         create(cell, make_clients(cell)[2], folder)

@@ -70,13 +70,13 @@ class _Run:
 
     def run(self) -> dict[str, Any]:
         """Return the outcome, JSON-ready. Raises UserError if clients do not join or all of them fail."""
-        started, progress = time.perf_counter(), Progress()
+        started = time.perf_counter()
         cell, schedule = self.cell, self.cell.schedule
         sizes = self._wait()
         weights = torch.tensor([{**each, "uniform": 1}[schedule.weighting] for each in sizes]).float()
         held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
         method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
-        server = ServerHalf(method, weights / weights.sum())
+        server, progress = ServerHalf(method, weights / weights.sum()), Progress(method)
         method.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
         received, task = scores_received(method), method.setting.scoring
@@ -92,7 +92,7 @@ class _Run:
             told = {k: {"round": number, "epochs": count} for k, count in enumerate(epochs) if count}
             used = self._take(number, method, self._send("train", told, answers))
             if not asks and number > late:
-                self._evaluated(number - late, method, progress)
+                self._evaluated(number - late, progress)
             messages = [used[k][0] if k in used else None for k in range(cell.clients)]
             answers = dict(enumerate(server.answer(number, messages)))
             last, evaluated = number == schedule.rounds, schedule.evaluates(number)
@@ -100,7 +100,7 @@ class _Run:
                 receiving = method.receiving | method.every_epoch
                 self._ask_scores(task, {k: answers[k] if receiving[k] else None for k in answers}, last)
                 if received:
-                    self._evaluated(number, method, progress)
+                    self._evaluated(number, progress)
             method.seconds["train"] += time.perf_counter() - begun
             if evaluated:
                 # Σ p_k L_k if all clients share one model, else the clients' mean.
@@ -112,7 +112,7 @@ class _Run:
                 progress.spent["seconds"].append(sum(method.seconds.values()))
             print(f"round {number} of {schedule.rounds}: {len(used)} of {cell.clients} clients", flush=True)
         nodes = np.array([each["nodes"] for each in sizes])
-        return asdict(outcome_of(method, task, progress, nodes))
+        return asdict(outcome_of(task, progress, nodes))
 
     def _wait(self) -> list[Mapping[str, int]]:
         """Wait until every client has joined; return the sizes that they report."""
@@ -214,10 +214,10 @@ class _Run:
             except Exception as error:
                 print(f"the scores of client {client} cannot be read: {error}", flush=True)
 
-    def _evaluated(self, number: int, method: FederatedMethod, progress: Progress) -> None:
+    def _evaluated(self, number: int, progress: Progress) -> None:
         """Store the clients' last scores as those of a round, if it is evaluated. Raises DivergedError."""
         if self.cell.schedule.evaluates(number):
-            check_finite(method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
+            check_finite(progress.method, number, is_nan=any(each["is_nan"] for each in self.scores.values()))
             progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
 
 

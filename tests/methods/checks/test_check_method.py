@@ -143,7 +143,7 @@ def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
         (Peeking, "no byte is counted"),
         (Smuggling, "learn from each other past the channel"),
         (Shrinking, "depends on absent clients"),
-        (Forgetting, r"Forgetting\.velocity changes in a round: name it in client_state or server_state"),
+        (Forgetting, "resumed from a checkpoint gives other figures: name its attributes"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
         (Reading, "learn from each other past the channel"),

@@ -216,6 +216,7 @@ def test_a_method_that_sends_something_else_is_refused(name: str, sent: str, tmp
     ("name", "sent", "number"),
     [
         ("fedavg", "all", 2),
+        ("fedavg", "adam", 2),
         *((name, "", 2) for name in ("scaffold", "feddc", "feddyn", "fedgta", "fedproto")),
         *((name, "", 2) for name in ("fedpub", "fedspray")),
         *((name, "", 1) for name in ("feddc", "moon")),
@@ -225,7 +226,8 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
     name: str, sent: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node dies after training, before its message arrives, and returns as another node with its file."""
-    cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
+    settings = SENT.get(sent) or {"optimiser": sent or "sgd"}
+    cell, killed = cell_of(name, participation=1 - 1e-9, **settings), 1
     found, methods, loop = federated(cell, tmp_path / "app", lost={number: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
     whole = draw_attendance(cell.schedule, CLIENTS, cell.seed)
