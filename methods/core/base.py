@@ -85,6 +85,8 @@ class MethodInfo:
     """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
     predicts_with: str = ""
     """What prediction needs besides parameters; another client's model then cannot be scored (`evaluate`)."""
+    scored_plain: bool = False
+    """Whether the model also fits a graph as it is: evaluate=whole-graph then ignores its own inputs."""
     needs_everyone: str = ""
     """Why no client may be absent from a round; empty if clients may."""
     version: int = 1
@@ -291,8 +293,9 @@ class FederatedMethod:
                 raise UserError(f"{info.title}'s own layers do not support {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
-        """Make the backbone's inputs; by default from the clients' own graphs. What else `logits`
-        reads of the graphs is made here too: evaluate=whole-graph refuses a method that overrides this."""
+        """Make the backbone's inputs; by default from the clients' own graphs. What else `logits` reads of
+        the graphs is made here too: evaluate=whole-graph refuses a method that overrides this, unless it is
+        `scored_plain`."""
         return prepare(self, self.federation.graph, self.federation.features, self.federation.sizes)
 
     def initial_parameters(self) -> Parameters:

@@ -53,10 +53,10 @@ def whole_graph(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
     """
     scoring = method.setting.scoring
     kind, base = type(method), FederatedMethod
-    plain = kind.predict is base.predict and kind.make_inputs is base.make_inputs
+    own_inputs = kind.make_inputs is not base.make_inputs and not method.info.scored_plain
     if not isinstance(scoring, NodeClassification):
         raise UserError("evaluate=whole-graph scores only node classification: set evaluate=local")
-    if method.info.predicts_with or not plain:
+    if method.info.predicts_with or own_inputs or kind.predict is not base.predict:
         why = method.info.predicts_with or "its own inputs or outputs"
         raise UserError(
             f"{method.info.title} needs {why}, which evaluate=whole-graph ignores: set evaluate=local"

@@ -84,6 +84,7 @@ class Mended(FedSGD):
     tasks=BOTH_TASKS,
     backbones=BACKBONES,
     version=2,
+    scored_plain=True,
     simulation_only="clients train each other's generators on their nodes",
 )
 class FedSagePlus(Mended):
