@@ -186,9 +186,9 @@ class FedLIT(FederatedMethod):
             if both not in self.messages:
                 itself = self.backbone.itself
                 self.messages[both] = messages_between(*both, self.graph, self.edge_weight, itself)
-            weight = [parameters[f"channels.{index}.{part}"] for part in self.backbone.weights]
+            weights = [parameters[f"channels.{index}.{part}"] for part in self.backbone.weights]
             bias = parameters[f"channels.{index}.bias"]
-            h = channel_sum(self.messages[both](h), torch.cat(weight, dim=2), bias, layer, dropout)
+            h = channel_sum(self.messages[both](h), weights, bias, layer, dropout)
             before = layer
         product = segment_product(h, parameters["head.weight"], before.segments)
         return before.among_all(add_bias(product, parameters["head.bias"], before.segments))

@@ -1,7 +1,7 @@
 """FedLIT's layers, channel by channel: over all nodes, or only those on which the outputs read depend."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dgl
 import numpy as np
@@ -99,15 +99,18 @@ def messages_between(
     return lambda h: matrix_product(h, both).view(layer.channels.rows, -1)
 
 
-def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
+def channel_sum(
+    read: Tensor, weights: Sequence[Tensor], bias: Tensor, layer: Layer, dropout: Dropout | None
+) -> Tensor:
     """Σ_t dropout(relu(read_t W_t + b_t)), (r, width).
 
-    `read` (T·r, in) has one row for each cell; `weight` (K, T, in, width), `bias` (K, T, width). Masks are
-    drawn for the cells of all nodes, so that draws do not depend on `layer`; `dropout` None means evaluation.
+    `read` (T·r, in) has one row for each cell; `weights` are the parts of W by its rows, (K, T, …, width);
+    `bias` is (K, T, width). Masks are drawn for the cells of all nodes, so that draws do not depend on
+    `layer`; `dropout` None means evaluation.
     """
     # By channel and client, as the cells are.
-    weight, bias = weight.transpose(0, 1).flatten(0, 1), bias.transpose(0, 1).flatten(0, 1)
+    weight = torch.cat([part.transpose(0, 1) for part in weights], dim=2).flatten(0, 1)
+    bias = bias.transpose(0, 1).flatten(0, 1)
     if dropout is not None:
         dropout = dropout.among(layer.drawn, layer.types * layer.nodes)
-    h = activate(segment_product(read, weight, layer.channels), bias, layer.channels, dropout)
-    return h.view(layer.types, -1, h.shape[1]).sum(dim=0)
+    return activate(segment_product(read, weight, layer.channels), bias, layer.channels, dropout, layer.types)

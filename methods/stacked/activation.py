@@ -74,12 +74,12 @@ def trains(dropout: Dropout | None) -> bool:
 
 
 class _Activate(torch.autograd.Function):
-    """dropout(relu(h + bias[client])). An output is positive only if the entry passed both, so the output
-    is its own mask in the backward pass."""
+    """dropout(relu(h + bias[client])), summed over parts of its rows. An entry is positive only if it passed
+    both, so the entries are their own mask in the backward pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float
+        ctx: Any, h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float, parts: int
     ) -> Tensor:
         ctx.segments, ctx.scale = segments, scale
         if kernels.compiled(h):
@@ -92,26 +92,27 @@ class _Activate(torch.autograd.Function):
             out = (h + bias.index_select(0, segments.client)).clamp_(min=0)
             out = out if mask is None else out.mul_(mask).mul_(scale)
         ctx.save_for_backward(out)
-        return out
+        return out if parts == 1 else out.view(parts, -1, out.shape[1]).sum(dim=0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         (out,) = ctx.saved_tensors
         segments: Segments = ctx.segments
         if kernels.compiled(gradient):
             to_h, to_bias = torch.empty_like(out), gradient.new_empty(segments.clients, gradient.shape[1])
             arrays = gradient.contiguous().numpy(), out.numpy(), segments.client_array
             kernels.activate_backward(*arrays, np.float32(ctx.scale), to_h.numpy(), to_bias.numpy())
-            return to_h, to_bias, None, None, None
-        to_h = ((out > 0) * gradient).mul_(ctx.scale)
-        return to_h, kernels.sparse_product(segments.members, to_h), None, None, None
+            return to_h, to_bias, None, None, None, None
+        to_h = ((out > 0).view(-1, *gradient.shape) * gradient).view_as(out).mul_(ctx.scale)
+        return to_h, kernels.sparse_product(segments.members, to_h), None, None, None, None
 
 
-def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None) -> Tensor:
-    """dropout(relu(h + bias)), `h` (n, width), `bias` (K, width); `dropout` is None in evaluation."""
+def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None, parts: int = 1) -> Tensor:
+    """dropout(relu(h + bias)), `h` (n, width), `bias` (K, width); `dropout` is None in evaluation. Returns
+    the sum over `parts` equally long parts of the rows, (n / parts, width)."""
     if dropout is None or dropout.threshold == 0:
-        return _Activate.apply(h, bias, segments, None, 1.0)
-    return _Activate.apply(h, bias, segments, dropout.mask(tuple(h.shape)), dropout.scale)
+        return _Activate.apply(h, bias, segments, None, 1.0, parts)
+    return _Activate.apply(h, bias, segments, dropout.mask(tuple(h.shape)), dropout.scale, parts)
 
 
 def add_bias(h: Tensor, bias: Tensor, segments: Segments) -> Tensor:

@@ -47,13 +47,14 @@ def activate_forward(
 def activate_backward(
     gradient: ndarray, out: ndarray, client: ndarray, scale: np.float32, to_h: ndarray, to_bias: ndarray
 ) -> None:
-    """to_h = scale · gradient where out > 0, else 0; to_bias (K, width) its sum over each client's rows."""
-    width = gradient.shape[1]
+    """to_h = scale · gradient where out > 0, else 0; to_bias (K, width) its sum over each client's rows. A
+    gradient of fewer rows is that of each part of out."""
+    rows, width = gradient.shape
     to_bias[:] = 0
-    for row in range(gradient.shape[0]):
-        total = to_bias[client[row]]
+    for row in range(out.shape[0]):
+        total, slope = to_bias[client[row]], gradient[row % rows]
         for column in range(width):
-            value = scale * gradient[row, column] if out[row, column] > 0 else np.float32(0)
+            value = scale * slope[column] if out[row, column] > 0 else np.float32(0)
             to_h[row, column] = value
             total[column] += value
 

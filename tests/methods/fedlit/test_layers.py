@@ -50,10 +50,12 @@ def test_a_sum_over_channels_against_a_loop(
     read[:2] = bias[0, 0] = 0
     slope = torch.randn(layer.segments.rows, WIDTH, generator=generator)
     given = [value.requires_grad_() for value in (read, weight, bias)]
-    results = []
-    for run in (channel_sum, _by_loop):
-        out = run(read, weight, bias, layer, None if probability is None else Dropout(probability, seed=2))
-        results.append([out, *torch.autograd.grad(out, given, slope)])
+    dropouts = [None if probability is None else Dropout(probability, seed=2) for _ in range(2)]
+    outputs = (
+        channel_sum(read, torch.split(weight, 2, dim=2), bias, layer, dropouts[0]),
+        _by_loop(read, weight, bias, layer, dropouts[1]),
+    )
+    results = [[out, *torch.autograd.grad(out, given, slope)] for out in outputs]
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
