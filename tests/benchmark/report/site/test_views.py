@@ -121,12 +121,6 @@ def test_a_view_fits_a_telephone_and_a_page_and_everyone_can_use_it(
     page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     # axe itself asks for the style sheet anew, which the policy forbids.
     assert window.errors == []
-    page.set_viewport_size({"width": 1280, "height": 900})
-    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-    page.emulate_media(color_scheme="dark")
-    found += Axe().run(page, options=CONTRAST).response["violations"]
-    grave = [(item["impact"], item["id"], item["nodes"][0]["html"][:200]) for item in found]
-    assert [item for item in grave if item[0] != "minor"] == []
     # A4 across, less its margins, is 1047 wide.
     page.set_viewport_size({"width": 1047, "height": 900})
     page.emulate_media(media="print", color_scheme="light")
@@ -135,6 +129,15 @@ def test_a_view_fits_a_telephone_and_a_page_and_everyone_can_use_it(
     # Chromium leaves buttons out of a heading that it repeats on the next page.
     shown = "all => all.filter(each => getComputedStyle(each).display !== 'contents')"
     assert page.locator("thead button").evaluate_all(shown) == []
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(media="screen")
+    # Rows are made alike, and axe takes milliseconds for each.
+    page.evaluate("document.querySelectorAll('tbody tr:nth-child(n + 31)').forEach(each => each.remove())")
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    page.emulate_media(color_scheme="dark")
+    found += Axe().run(page, options=CONTRAST).response["violations"]
+    grave = [(item["impact"], item["id"], item["nodes"][0]["html"][:200]) for item in found]
+    assert [item for item in grave if item[0] != "minor"] == []
     window.context.close()
 
 
