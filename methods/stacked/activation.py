@@ -81,7 +81,7 @@ class _Activate(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float, parts: int
     ) -> Tensor:
-        ctx.segments, ctx.scale = segments, scale
+        ctx.segments, ctx.scale, ctx.parts = segments, scale, parts
         if kernels.compiled(h):
             h = h.contiguous()
             out = torch.empty_like(h)
@@ -103,7 +103,7 @@ class _Activate(torch.autograd.Function):
             arrays = gradient.contiguous().numpy(), out.numpy(), segments.client_array
             kernels.activate_backward(*arrays, np.float32(ctx.scale), to_h.numpy(), to_bias.numpy())
             return to_h, to_bias, None, None, None, None
-        to_h = ((out > 0).view(-1, *gradient.shape) * gradient).view_as(out).mul_(ctx.scale)
+        to_h = ((out > 0).view(ctx.parts, *gradient.shape) * gradient).view_as(out).mul_(ctx.scale)
         return to_h, kernels.sparse_product(segments.members, to_h), None, None, None, None
 
 
