@@ -117,11 +117,6 @@ class Verdict:
         """The measured gain beside the printed one, empty if there is none."""
         return f"{self.compared[0]:+.2f} of {self.compared[1]:+.2f}" if self.compared else ""
 
-    @property
-    def shown_interval(self) -> str:
-        """Both ends of the interval with two decimals; empty without one."""
-        return "{:+.2f} to {:+.2f}".format(*self.interval) if self.interval else ""
-
 
 def is_seconds(metric: str) -> bool:
     """Whether the score is a time, or a ratio of times."""

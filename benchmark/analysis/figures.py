@@ -171,7 +171,7 @@ def make_entries(leaderboards: Iterable[Leaderboard], runs: Runs = MappingProxyT
         best = max(candidates.get((printed.place, printed.note), []), key=rank, default=None)
         if best is None:
             _, _, graph, _, _, method, *_ = map(str, printed.place)
-            known = unmeasured().graph.get(graph) or unmeasured().method.get(method)
+            known = unmeasured()["graph"].get(graph) or unmeasured()["method"].get(method)
             reason = known or "no cell of any protocol answers it"
             best = Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None)
         elif best.row is not None:
@@ -186,7 +186,7 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
     for point in grid_points(protocol) if protocol.published else ():
         for metric in protocol.scores:
             for figure in answered_figures(protocol, metric, *point):
-                away = unmeasured().graph.get(str(figure.place[2]))
+                away = unmeasured()["graph"].get(str(figure.place[2]))
                 reason = why_not(metric, figure) or away
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
                 where = dict(zip(AXES, point, strict=True))

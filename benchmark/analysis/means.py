@@ -20,7 +20,7 @@ from fedsub.benchmark.analysis.frame import MAIN, OPTIONS, Results, averaged, ax
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import leading
 from fedsub.benchmark.analysis.ranking import DIGITS
-from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.errors import unknown
 
 LEVEL = 0.05
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
@@ -72,8 +72,6 @@ def make_table(
     Raises UserError for a column or row that records do not have, and if there is no result.
     """
     results = Results(results.successes)
-    if not results.records:
-        raise UserError("there is no result to export: give a results folder and tables that have records")
     found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
     of_methods = "method" in (*levels, columns)

@@ -89,22 +89,17 @@ class Rank:
 
 
 class Ranking:
-    """The ranked methods of a field; those below LEAST_COVERAGE are left out.
+    """The ranked methods of a field; those below LEAST_COVERAGE are left out. LOCAL has every score.
 
     A draw that failed or is missing has LOCAL's score, or the method's lowest on the block if that is lower:
     so no method gains by failing on hard draws.
     """
 
     def __init__(self, field: Field, seed: int = 0, resamples: int = RESAMPLES) -> None:
-        """Raises ValueError for a field without LOCAL, or with a draw on which LOCAL has no score."""
         field = field.only(
             name for name, share in zip(field.methods, field.coverage, strict=True) if share >= LEAST_COVERAGE
         )
-        if LOCAL not in field.methods:
-            raise ValueError("a ranking needs local: its score replaces that of failed runs")
         local = field.scores[field.methods.index(LOCAL)]
-        if not np.isfinite(local).all():
-            raise ValueError("local must have a score on every draw")
         self.methods = field.methods
         self.graphs = tuple(dict.fromkeys(field.graphs))
         self._missing = ~np.isfinite(field.scores)

@@ -31,8 +31,6 @@ from fedsub.methods.stacked.architecture import NETWORKS
 
 MEGABYTES = (10, 100, 1000)
 """Limits on the MB that a client sends and receives in a run; the reader chooses one."""
-BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
-"""All budgets: no limit; only models leave a client; at most so many MB per client."""
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,7 @@ def headline(
     findings: Sequence[Finding],
     entries: Sequence[Entry],
 ) -> Headline:
-    """Make the headline from all tables' standings, the comparisons with the authors' code, the verdicts on
-    the papers' claims and those on all printed figures (`entries`)."""
+    """Make the headline of the site and of `results/README.md`."""
     every = tables.get(EVERY, {})
     first = by_method(every.get(FIRST, ()))
     overall = [each for each in comparisons if each.place is None]

@@ -1,6 +1,5 @@
 """Export of a table from records: LaTeX, Markdown, CSV or Parquet."""
 
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,14 +22,13 @@ from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import bare, load_protocol, names
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.files import explained, write_atomically
+from fedsub.datasets.files import explained, write_atomically, written_atomically
 
 READ = (".tex", ".md")
 """Endings of formats for readers, in which methods have their papers' names."""
 DRAWN = (".pdf", ".svg", ".png")
 """Endings of plots; the file's name says which plot, as `curves.pdf`."""
 MARK = " †"
-RANK = "mean rank"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet runs as a formula."""
 
@@ -75,7 +73,7 @@ def as_text(table: Table, bold: str, plain: str) -> pandas.DataFrame:
         index[place] = index[place].where(keeps, index[place] + MARK)
     cells = across(pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)))
     if np.isfinite(ranks := table.mean_ranks()).any():
-        cells[RANK] = [_number(found) for found in ranks]
+        cells["mean rank"] = [_number(found) for found in ranks]
     if table.against:
         means = rows.groupby(list(table.levels), sort=False, dropna=False)["difference"].mean()
         cells[f"above {table.against}"] = [_number(value, "+z.2f") for value in means]
@@ -123,12 +121,10 @@ def _draw(results: Results, path: Path) -> Path:
         raise UserError(
             f"cannot draw {path}: its name must be {' or '.join(f'{kind}{path.suffix}' for kind in KINDS)}"
         )
-    content = io.BytesIO()
     figure = results.plot(path.stem).get_figure(root=True)
     assert figure is not None
-    figure.savefig(content, format=path.suffix[1:])
-    with explained("write", path):
-        write_atomically(path, content.getvalue())
+    with explained("write", path), written_atomically(path) as stream:
+        figure.savefig(stream, format=path.suffix[1:])
     return path
 
 
@@ -192,9 +188,7 @@ def _quoted(value: object) -> object:
 
 
 def _parquet(table: Table) -> bytes:
-    content = io.BytesIO()
-    table.figures.to_parquet(content, index=False)
-    return content.getvalue()
+    return bytes(table.figures.to_parquet(index=False))
 
 
 _WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet}

@@ -56,7 +56,11 @@ def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
         near=TOLERANCE,
         authors=summary.by_authors(entries),
         differing=_grouped((entry, *_difference(entry)) for entry in entries if entry.answer[0] == DIFFERS),
-        vanished=_grouped((entry, entry.gain_cause, _gain(entry)) for entry in entries if entry.gain_cause),
+        vanished=_grouped(
+            (entry, entry.gain_cause, "{:+.2f}, {:+.2f}".format(*entry.gain.compared))
+            for entry in entries
+            if entry.gain and entry.gain.compared and entry.gain_cause
+        ),
         not_measured=_reasons(entries, NOT_MEASURED),
         cannot=_reasons(entries, CANNOT),
     )
@@ -91,12 +95,6 @@ def _difference(entry: Entry) -> tuple[str, str]:
     if entry.authors is not None and entry.answer[1]:
         return entry.cause or BY_CODE, f"{entry.authors.verdict.shown} from the code"
     return entry.cause, entry.level.shown
-
-
-def _gain(entry: Entry) -> str:
-    if entry.gain is None or entry.gain.compared is None:
-        return ""
-    return "{:+.2f}, {:+.2f}".format(*entry.gain.compared)
 
 
 def _reasons(entries: Sequence[Entry], word: str) -> str:
@@ -203,7 +201,7 @@ def _compared(comparison: WithAuthors) -> list[str]:
         f"{ours:.2f}",
         f"{theirs:.2f}",
         verdict.shown,
-        verdict.shown_interval or "–",
+        "{:+.2f} to {:+.2f}".format(*verdict.interval) if verdict.interval else "–",
         verdict.word,
         f"{comparison.seconds_per_round:.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",

@@ -25,7 +25,6 @@ COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds
 GAINS = "difference to baseline"
 LONGEST_NAME = 24
 """Letters per line of a method's name in a terminal without room for all columns."""
-UNBOUNDED = 10_000
 
 
 def print_leaderboard(leaderboard: Leaderboard, console: Console, theirs: Runs) -> None:
@@ -41,7 +40,7 @@ def print_leaderboard(leaderboard: Leaderboard, console: Console, theirs: Runs) 
         table = _terminal_table(block, head, lines, kept)
         # Numbers are never cut: columns are dropped, and long names folded.
         for place in _dispensable(head):
-            room = console.options.update(width=UNBOUNDED)
+            room = console.options.update(width=10_000)
             if Measurement.get(console, room, table).maximum <= console.width:
                 break
             missing[head[place]] = None

@@ -22,8 +22,6 @@ from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address,
 from fedsub.benchmark.report.wording import block_title, heading_of, title_of
 from fedsub.benchmark.report.writing import templates, write_page
 
-FOLDER = "site"
-ASSETS = ("style.css", "app.js")
 SYMBOLS = {
     agreement.MATCHES: "✓",
     agreement.DIFFERS: "≠",
@@ -42,7 +40,7 @@ SYMBOLS = {
 def write_site(results: Path, facts: Facts) -> Path:
     """Write the site of a results folder; returns the path of its `index.html`. The same records and commit
     give the same bytes."""
-    folder = results / FOLDER
+    folder = results / "site"
     environment = _environment()
     files: dict[str, dict[str, list[str]]] = {}
     for page in pages(facts):
@@ -55,7 +53,7 @@ def write_site(results: Path, facts: Facts) -> Path:
     for path in folder.glob("data/*.js"):
         if path.stem not in (*files, "search"):
             path.unlink()
-    for name in ASSETS:
+    for name in ("style.css", "app.js"):
         write_page(folder / name, (Path(__file__).parent / "assets" / name).read_bytes())
     docs = "docs/index.html" if (folder / "docs" / "index.html").is_file() else ""
     home = environment.get_template("index.html").render(**_home(facts), docs=docs)
@@ -147,11 +145,7 @@ def _environment() -> Environment:
         "ranks": leaderboard.ranks_of,
         "slug": slug,
         "spread": lambda score: with_spread(score.mean, score.std, by_spread=True),
-        "without_sizes": lambda leaves: (
-            re.sub(" ?[0-9,]+ B", "", leaves)
-            .replace(" a round", " each round")
-            .replace("; once", "; more once")
-        ),
+        "without_sizes": lambda leaves: re.sub(" ?[0-9,]+ B", "", leaves).replace(" a round", " each round"),
         "wrapped": lambda name: Markup("=<wbr>").join(name.split("=")),
     }
     environment.globals |= {
@@ -165,6 +159,7 @@ def _environment() -> Environment:
         "strip": strip,
         "symbol": lambda word: SYMBOLS.get(word, "·"),
     }
+    environment.globals["parts"] = environment.get_template("parts.html").module
     return environment
 
 

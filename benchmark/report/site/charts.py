@@ -72,10 +72,9 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
         ticks.insert(0, (LEFT, "0"))
     parts = [*_frame(ticks, up, x_title, y_title, said)]
     front = sorted((point for point in points if point.is_front), key=lambda point: point.x)
-    corners = [f"{x(point.x)} {y(point.y)}" for point in front]
-    if corners:
-        steps = " ".join(f"H{x(point.x)} V{y(point.y)}" for point in front[1:])
-        parts.append(Markup('<path class="front" d="M{} {} H{}"/>').format(corners[0], steps, WIDTH - RIGHT))
+    steps = " ".join(f"H{x(point.x)} V{y(point.y)}" for point in front[1:])
+    shape = Markup('<path class="front" d="M{} {} {} H{}"/>')
+    parts.append(shape.format(x(front[0].x), y(front[0].y), steps, WIDTH - RIGHT))
     for point in points:
         mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
         parts.append(mark.format("dot best" if point.is_front else "dot", x(point.x), y(point.y), point.told))

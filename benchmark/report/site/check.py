@@ -8,7 +8,7 @@ from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import unit_of, with_spread
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import DEFAULTS
+from fedsub.benchmark.analysis.scores import DEFAULTS, Row
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.records.store import file_of
 from fedsub.benchmark.report.site.data import Facts, Page, slug
@@ -125,19 +125,18 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "compared": [(name, found) for name, found in compared if found.interval],
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
-        "settings": [] if row is None else _settings(entry),
+        "settings": [] if row is None else _settings(entry.figure.paper, row),
         "files": sorted({file_of(record.cell.dataset) for record in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }
 
 
-def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
+def _settings(paper: str, row: Row) -> list[tuple[str, str, Stated]]:
     """Return name, value here, and the statements of paper and code, for options of the method, then for
     basic settings, settings that either source states, and settings that differ from the default."""
-    assert entry.row is not None
-    said, unsaid = stated().get(entry.figure.paper, {}), Stated()
-    actual, record = entry.row.cell.to_dict(), entry.row.records[0]
-    method = entry.row.cell.method
+    said, unsaid = stated().get(paper, {}), Stated()
+    actual, record = row.cell.to_dict(), row.records[0]
+    method = row.cell.method
     rows = [
         (f"{title_of(method)}: {name}", _plain(value), said.get(f"{method}: {name}", unsaid))
         for name, value in record.options.items()

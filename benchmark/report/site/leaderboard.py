@@ -7,7 +7,7 @@ from typing import Any
 from fedsub.benchmark.analysis.metrics import kept_score
 from fedsub.benchmark.analysis.paired import Comparison
 from fedsub.benchmark.analysis.ranking import front
-from fedsub.benchmark.analysis.standing import BUDGETS, Contender, gains_of
+from fedsub.benchmark.analysis.standing import MEGABYTES, Contender, gains_of
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import LABELS, Line, Point, lines, scatter, small
 from fedsub.benchmark.report.site.data import NATURAL, TUNED, Facts, Page, block_address, choices, named, slug
@@ -16,8 +16,8 @@ from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.benchmark.spec.cell import Block
 from fedsub.datasets.options import Spec
 
-_TITLES = ("any", "only models leave a client", "at most 10 MB", "at most 100 MB", "at most 1,000 MB")
-BUDGET_TITLES = dict(zip(BUDGETS, _TITLES, strict=True))
+BUDGET_TITLES = {"any": "any", "models": "only models leave a client"}
+BUDGET_TITLES |= {f"mb-{limit}": f"at most {limit:,} MB" for limit in MEGABYTES}
 STEPS = (1, 3, 6, 12)
 """Points of gain or loss at which the colour of a map changes."""
 CLIENTS = 12

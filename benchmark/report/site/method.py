@@ -13,9 +13,6 @@ from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.catalog import FEDAVG, LOCAL
 from fedsub.datasets.catalogue import REGISTRY
 
-BESIDE = (LOCAL, FEDAVG)
-"""Methods whose curves are drawn beside those of every other method."""
-
 
 def pages(facts: Facts) -> Iterator[Page]:
     """Yield the list of methods and a page for each."""
@@ -53,7 +50,7 @@ def _summary(text: str) -> str:
 
 def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
     rows = {name: each.row for name, each in by_method(facts.tables[EVERY][block]).items()}
-    shown = [method for method in dict.fromkeys((name, *BESIDE)) if method in rows]
+    shown = [method for method in dict.fromkeys((name, LOCAL, FEDAVG)) if method in rows]
     drawn = [Line(title_of(method), mean_curve(rows[method].records)) for method in shown]
     ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)
     title = block_title(block)

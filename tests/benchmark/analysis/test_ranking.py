@@ -88,12 +88,6 @@ def test_scores_that_print_alike_are_ties() -> None:
     assert ranking.by_graph.T.tolist() == [[2.5, 2.5, 1.0]]
 
 
-@pytest.mark.parametrize("scores", [[[[math.nan]], [[1.0]]], [[[math.nan, 1.0]], [[1.0, 1.0]]]])
-def test_local_must_have_every_score(scores: list[list[list[float]]]) -> None:
-    with pytest.raises(ValueError, match="local"):
-        Ranking(_field(scores, ("a",)))
-
-
 def test_the_critical_difference_is_that_of_the_printed_table() -> None:
     # Demšar 2006, table 5: q of five methods 2.728; there 30 data sets.
     scores = np.random.default_rng(0).normal(50, 1, (5, 30, 1))

@@ -130,10 +130,8 @@ function keepTo(part, budget) {
 }
 function sort(table, column, down) {
   const value = (row) => {
-    const cell = row.cells[column], given = cell.dataset.v;
-    if (given === "") return null;
-    const text = given ?? cell.textContent.trim();
-    if (text === "–") return null;
+    const cell = row.cells[column], text = cell.dataset.v ?? cell.textContent.trim();
+    if (!text || text === "–") return null;
     const number = parseFloat(text.replace(/[,×]/g, "").replace("−", "-"));
     return Number.isNaN(number) || column === 0 ? text.toLowerCase() : number;
   };
