@@ -14,8 +14,6 @@ def run() -> int:
     gc.set_threshold(100_000)
     command = parse(sys.argv[1:])
     os.environ.update(thread_variables(command.request.threads))
-    # Without this, DGL asks for its backend on standard output.
-    os.environ.setdefault("DGLBACKEND", "pytorch")
     if command.name == "study":
         from fedsub.benchmark.studies.command import main as study
 

@@ -241,8 +241,6 @@ def _words(key: str) -> str:
 
 def _table(rows: Iterable[Sequence[Any]], headers: Sequence[str] = ()) -> str:
     shown = [[_shown(cell) for cell in row] for row in rows]
-    if not shown:
-        return ""
     columns = zip(*shown, strict=True)
     alignment = ["right" if any(cell[:1].isdigit() for cell in each) else "left" for each in columns]
     return str(tabulate(shown, headers=headers, tablefmt="simple", disable_numparse=True, colalign=alignment))
@@ -251,8 +249,6 @@ def _table(rows: Iterable[Sequence[Any]], headers: Sequence[str] = ()) -> str:
 def _shown(cell: Any) -> str:
     if cell is None:
         return ""
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
     if isinstance(cell, int):
         return f"{cell:,}"
     return f"{cell:.3f}" if isinstance(cell, float) else str(cell)

@@ -63,7 +63,7 @@ def answered_figures(
     protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
 ) -> Iterator[Figure]:
     """Yield the printed figures that a cell of `protocol` answers, in our unit, its own table's first."""
-    listed = protocol.has_partition(partition, dataset, method)
+    listed = partition in protocol.grid_for(dataset=dataset, method=method)["partition"]
     graph = REGISTRY.get(dataset)
     for block in protocol.published:
         scheme = block.partition.get(partition)

@@ -281,7 +281,7 @@ def _deviations(protocol: Protocol, row: Row) -> str:
     printed = {name for block in protocol.published for name in block.partition}
     # With options that the table's scheme lacks, a partition answers no printed figure.
     unlike = partition not in printed and bare(partition) in printed
-    if unlike and not protocol.has_partition(partition, dataset, row.method):
+    if unlike and partition not in protocol.grid_for(dataset=dataset, method=row.method)["partition"]:
         found.append(f"partition={partition}")
     try:
         _, given = parse_name(row.method)

@@ -185,10 +185,9 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Rewrite every page; reports records without a table."""
     from fedsub.benchmark.report.pages import write_report
 
-    own = [table for table in request.table if table not in names()]
-    pages = write_report(request.results, own)
+    pages = write_report(request.results, request.table)
     print(*pages, sep="\n")
-    _say_unknown(Records(request.results).tables(), map(table_name, own))
+    _say_unknown(Records(request.results).tables(), map(table_name, request.table))
     if options.open:
         import webbrowser
 
@@ -293,16 +292,14 @@ def warn(records: Records) -> None:
 
 def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     records = Records(request.results)
-    waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
-    left = {(cell.protocol, cell.key) for cell in waiting}
+    waiting = {cell for cell in plan.cells if request.rerun or not records.done(cell)}
     absent = {name for name in REGISTRY if locate(name) is None} if waiting else ()
-    ready = [cell for cell in waiting if cell.dataset.name not in absent]
+    ready = {cell for cell in waiting if cell.dataset.name not in absent}
     if options.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))
     else:
         for cell in plan.cells:
-            to_run = "no data" if cell.dataset.name in absent else "to run"
-            state = to_run if (cell.protocol, cell.key) in left else "done"
+            state = "to run" if cell in ready else "no data" if cell in waiting else "done"
             print(f"{cell.key}  {state:7}  {cell.protocol}: {cell.title}")
     for skip in plan.skipped:
         say(f"skipped {skip.what}: {skip.reason}")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedsub.benchmark.cli import values
+from fedsub.benchmark.machine import version_of
 from fedsub.benchmark.spec.request import Request
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import expanded
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
@@ -198,16 +198,6 @@ def _near(name: str, options: Collection[str]) -> list[str]:
     return difflib.get_close_matches(name, options)
 
 
-class _Version(argparse.Action):
-    """Action that prints the version, which is looked up only here because that is slow."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from fedsub.benchmark.machine import version_of
-
-        print("fedsub-bench", version_of("fedsub-bench", "(not installed, running from the source tree)"))
-        parser.exit()
-
-
 def make_parser() -> Parser:
     """Make the parser of all commands; those in `OF_THEIR_OWN` have parsers elsewhere."""
     parser = Parser(
@@ -217,7 +207,8 @@ def make_parser() -> Parser:
         "fedavg`, and `run --help` lists its options. Filters take several values, separated by spaces "
         "or commas. Names may carry options: 'fedprox[mu=0.1]', 'community[nodes=2000]'.",
     )
-    parser.add_argument("--version", help="print the version", action=_Version, nargs=0)
+    version = version_of("fedsub-bench", "(not installed, running from the source tree)")
+    parser.add_argument("--version", action="version", version=f"fedsub-bench {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, (text, options) in COMMANDS.items():
         commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.").add_options(options)
@@ -244,10 +235,7 @@ def request_of(parser: Parser, options: argparse.Namespace) -> Request:
     given = {name: value for name, value in vars(options).items() if value is not None}
     found = {name: value for name, value in given.items() if name in Request.__dataclass_fields__}
     found |= {name: _items(parser, name, found[name]) for name in (*FILTERS, "save") if name in found}
-    for item in found.get("clients", ()):
-        if not item.isdecimal() or int(item) < 1:
-            parser.error(f"--clients takes whole numbers of at least 1, not {item!r}")
-    found["clients"] = tuple(map(int, found.get("clients", ())))
+    found["clients"] = tuple(int(each) if each.isdecimal() else each for each in found.get("clients", ()))
     settings = tuple(given.get("set", ()))
     for name, value in [(name, given[name]) for name in SETTINGS if name in given]:
         if same := [text for text in settings if text.partition("=")[0].strip() == name]:
@@ -261,7 +249,7 @@ def request_of(parser: Parser, options: argparse.Namespace) -> Request:
     try:
         found["seeds"] = values.parse_seeds(found["seeds"]) if found.get("seeds") else ()
         return Request(**found, settings=settings)
-    except (ValueError, UserError) as error:
+    except ValueError as error:
         parser.error(str(error))
 
 

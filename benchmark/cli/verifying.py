@@ -19,6 +19,7 @@ from fedsub.benchmark.records.latest import FILE, add_verified
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.custom import code_of
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
 
 
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -56,21 +57,17 @@ def _run_again(
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
     try:
-        records = draw(
-            stored,
-            count,
-            places=places,
-            trust=options.trust,
-            elsewhere=request.is_elsewhere,
-            passed_over=passed_over,
-            tables=request.table,
-            max_seconds=options.max_seconds,
-            chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
-        )
+        if not (held := stored.of_tables(request.table)):
+            named = f"no records of {', '.join(request.table) or 'any table'}"
+            raise UserError(f"{request.results} holds {named}: give another folder or --table")
+        moved = Results(tuple(relocated(each, places) for each in held))
+        chosen = select(moved, replace(request, table=()))
+        limits = (options.max_seconds, options.trust, passed_over, request.is_elsewhere)
+        records = draw(chosen, count, *limits)
     finally:
         warn(stored)
     # A record may have another key in a bundle.
-    own = {relocated(each, places).key: each for each in (stored.every() if places else records)}
+    own = {relocated(each, places).key: each for each in (held if places else records)}
     if options.dry_run:
         for record in records:
             cell = record.cell

@@ -4,16 +4,13 @@ import itertools
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from fedsub.benchmark.execution.engines import Engine, RunCell
 from fedsub.benchmark.execution.runner import OVER_CLIENTS, failed
 from fedsub.benchmark.machine import check_device, same_code
-from fedsub.benchmark.records.bundle import Places, relocated
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.spec.custom import NamedFiles, code_of, metrics_of, user_objects_of
@@ -68,31 +65,22 @@ _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit
 
 
 def draw(
-    stored: Records,
+    records: Iterable[Record],
     count: int,
-    tables: Sequence[str] = (),
     max_seconds: float = math.inf,
-    chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
     trust: bool = False,
     passed_over: Counter[str] | None = None,
-    places: Places = MappingProxyType({}),
     elsewhere: bool = False,
 ) -> list[Record]:
     """Draw at most `count` successes that can be run here and took at most `max_seconds`.
 
-    `tables` and `chosen` restrict the records. Methods take turns; the draw is random but the same each time.
-    Code that a record names by its path, or by its path in a bundle (`places`), runs only with `trust`.
-    `passed_over` counts the reasons why records could not be drawn.
+    Methods take turns; the draw is random but the same each time. Code that a record names by its path runs
+    only with `trust`. `passed_over` counts the reasons why records could not be drawn.
 
     Raises UserError if no record can be drawn. Its graph and its unchanged user-supplied files must be
     available, and its versions must be the present ones.
     """
-    every = [relocated(record, places) for record in stored.of_tables(tables)]
-    if not every:
-        of_them = f" of {', '.join(tables)}" if tables else ""
-        other = "folder with --results or table with --table" if tables else "folder with --results"
-        raise UserError(f"{stored.folder} holds no records{of_them}: give another {other}")
-    successes = [record for record in chosen(every) if record.status == OK]
+    successes = [record for record in records if record.status == OK]
     records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
     # Every method's first record comes first, then the second ones, and so on.
@@ -111,8 +99,8 @@ def draw(
             found.append(record)
     if not found:
         reasons = "; ".join(f"{many} {reason}" for reason, many in (+hindered).most_common())
-        asked = f"no selected record in {stored.folder} can be run again here"
-        raise UserError(f"{asked}: {reasons or 'no successful record matches'}")
+        reasons = reasons or "no successful record matches"
+        raise UserError(f"no selected record can be run again here: {reasons}")
     return found
 
 

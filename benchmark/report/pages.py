@@ -34,7 +34,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     if not stored:
         raise UserError(f"{results} holds no records: run fedsub first")
     runs = load(results)
-    boards = boards_of(stored, (*names(), *own))
+    boards = boards_of(stored, dict.fromkeys((*names(), *own)))
     entries = make_entries(boards, runs)
     # The arena reads the gains in print from the page of figures.
     pages = [*summaries.write_reproduction(results, entries), *write_arena(Request(results=results), stored)]

@@ -192,10 +192,6 @@ class Protocol:
             if override.chosen and all(last[value] is override for value in override.values)
         )
 
-    def has_partition(self, partition: str, dataset: str, method: str) -> bool:
-        """Whether the grid lists the partition, as spelt, for a dataset and method."""
-        return partition in self.grid_for(dataset=dataset, method=method)["partition"]
-
 
 def source_of(paper: str, table: str) -> str:
     """Return the name of a printed table."""

@@ -57,7 +57,6 @@ class Worker:
                 **os.environ,
                 **thread_variables(1),
                 "CUDA_VISIBLE_DEVICES": "",
-                "DGLBACKEND": "pytorch",
                 "PYTHONPATH": os.pathsep.join(paths),
                 "TMPDIR": self.folder.name,
             },

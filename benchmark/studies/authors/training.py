@@ -14,10 +14,6 @@ from fedsub.benchmark.studies.handover import Run, serve
 class Timer:
     """Seconds and core share of training, from `start` to `stop`."""
 
-    def __init__(self) -> None:
-        self.seconds = self.core_share = 0.0
-        self.start()
-
     def start(self) -> None:
         """Start timing, once everything is loaded and set up."""
         self._started, self._processor = time.perf_counter(), time.process_time()

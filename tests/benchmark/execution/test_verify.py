@@ -150,8 +150,8 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     command = write(tmp_path, *records)
     (first, _), store = Records(tmp_path).every(), Records(tmp_path)
     store.append(failed(replace(first.cell, seed=1), "out of memory"))
-    assert len(draw(Records(tmp_path), 5)) == 2
-    (short,) = draw(Records(tmp_path), 5, max_seconds=5.0)
+    assert len(draw(Records(tmp_path).every(), 5)) == 2
+    (short,) = draw(Records(tmp_path).every(), 5, max_seconds=5.0)
     assert short.seconds["train"] < 5
     assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
     assert "2 took longer than 1e-06 seconds" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
     for method, seeds in (("local", "6"), ("fedavg", "2"), ("fedprox", "1")):
         for cell in make_plan(parse([*asked, "--method", method, "--seeds", seeds]).request).cells:
             Records(tmp_path).append(make_record(cell))
-    methods = [record.cell.method for record in draw(Records(tmp_path), 9)]
+    methods = [record.cell.method for record in draw(Records(tmp_path).every(), 9)]
     assert sorted(methods[:3]) == ["fedavg", "fedprox", "local"]
     assert sorted(methods[3:5]) == ["fedavg", "local"]
 
@@ -206,14 +206,14 @@ def test_why_none_can_be_run_again_is_said(
     (first, *_), elsewhere = [*Records(tmp_path).every()], tmp_path / "elsewhere"
     Records(elsewhere).append(replace(first, cell=replace(first.cell, **changes)))
     with pytest.raises(UserError, match=f"can be run again here: {words}"):
-        draw(Records(elsewhere), 1)
+        draw(Records(elsewhere).every(), 1)
 
 
 def test_a_federations_record_is_passed_over(made: list[str], tmp_path: Path) -> None:
     records = [{**record, "extras": {"engine": "flower"}} for record in map(json.loads, made)]
     write(tmp_path, *records)
     with pytest.raises(UserError, match="can be run again here: 2 made by --engine flower"):
-        draw(Records(tmp_path), 1)
+        draw(Records(tmp_path).every(), 1)
 
 
 def test_code_that_a_record_names_runs_only_when_trusted(
@@ -224,11 +224,11 @@ def test_code_that_a_record_names_runs_only_when_trusted(
     assert main(parse([*cells, *HERE, "--results", str(tmp_path)])) == 0
     (tmp_path / "ran").unlink()
     passed_over: Counter[str] = Counter()
-    (record,) = draw(Records(tmp_path), 5, passed_over=passed_over)
+    (record,) = draw(Records(tmp_path).every(), 5, passed_over=passed_over)
     assert record.cell.method == "fedavg"
     assert any("mine.py, which runs only with --trust" in reason for reason in passed_over)
     assert not (tmp_path / "ran").exists()
-    records = draw(Records(tmp_path), 5, trust=True)
+    records = draw(Records(tmp_path).every(), 5, trust=True)
     assert len(records) == 2
     # Even if a record is stored under another name, the output names the file that runs.
     hidden = [replace(record, cell=replace(record.cell, label="local")) for record in records]
@@ -239,7 +239,7 @@ def test_code_that_a_record_names_runs_only_when_trusted(
         lines = [line for line in capsys.readouterr().out.splitlines() if " local gcn " in line]
         assert sum(str(mine) in line for line in lines) == 1
     write_method(mine, "edited = 1")
-    draw(Records(tmp_path), 5, trust=True, passed_over=passed_over)
+    draw(Records(tmp_path).every(), 5, trust=True, passed_over=passed_over)
     assert passed_over[verify.CHANGED] == 1
 
 

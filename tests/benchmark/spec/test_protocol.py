@@ -114,8 +114,6 @@ def test_points_are_of_the_grid_as_overridden_for_their_method_and_partition() -
         ("metis", 3, "mlp"),
         ("louvain", 3, "mlp"),
     ]
-    assert protocol.has_partition("louvain", "cora", "fedprox")
-    assert not protocol.has_partition("louvain", "cora", "fedavg")
 
 
 def test_a_cell_that_predicts_links_instead_has_a_score_in_every_table() -> None:
