@@ -19,7 +19,6 @@ from fedsub.benchmark.records.latest import FILE, add_verified
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.custom import code_of
 from fedsub.benchmark.spec.request import Request
-from fedsub.datasets.errors import UserError
 
 
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -57,9 +56,7 @@ def _run_again(
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
     try:
-        if not (held := stored.of_tables(request.table)):
-            named = f"no records of {', '.join(request.table) or 'any table'}"
-            raise UserError(f"{request.results} holds {named}: give another folder or --table")
+        held = stored.of_tables(request.table)
         moved = Results(tuple(relocated(each, places) for each in held))
         chosen = select(moved, replace(request, table=()))
         limits = (options.max_seconds, options.trust, passed_over, request.is_elsewhere)

@@ -90,8 +90,7 @@ def execute(
             raise
         records.refresh()
         after(plan, records)
-    cells = distinct(plan.cells)
-    found = {cell.key: record for cell in cells if (record := records.get(cell)) is not None}
+    found = {cell.key: record for cell in distinct(plan.cells) if (record := records.get(cell)) is not None}
     return Done(plan, found, failures, missing, records)
 
 

@@ -126,7 +126,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         warnings.warn(f"{error}; the cell starts from round 1", stacklevel=2)
         method = make_method()
         outcome = train(method, report, checkpoint)
-    extras: dict[str, Any] = {}
+    extras: dict[str, Any] = {"client_names": list(partition.names)} if partition.names else {}
     memory = peak_memory_mb()
     if on_device:
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
@@ -134,10 +134,8 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         extras["not_saved"] = missing
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
     chosen, own = dict(cell.options), dict(outcome.extras)
-    options = registry.make_options(cell.method, chosen)
     by_round = own.pop("by_round", {})
     metrics = {**outcome.metrics, **_over_clients(outcome)}
-    names = {"client_names": list(partition.names)} if partition.names else {}
     result = Result(
         metrics={name: float(value) * 100 for name, value in metrics.items()},
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
@@ -147,14 +145,14 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         selected_round=outcome.selected_round,
         peak_memory_mb=memory,
         bytes=dict(outcome.bytes),
-        default_options={name: each for name, each in asdict(options).items() if name not in chosen},
+        default_options={name: each for name, each in asdict(method.options).items() if name not in chosen},
         note=dataset.note,
-        privacy=registry.describe(cell.method).privacy_of(options),
+        privacy=method.info.privacy_of(method.options),
         partition_statistics=statistics,
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         by_round=by_round,
         by_client={"test": [round(100 * score, 4) for score in outcome.test_by_client]},
-        extras={**own, **names, **extras},
+        extras={**own, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from fedsub.benchmark.execution.engines.base import Wanted
@@ -145,6 +145,5 @@ def _chosen_by(
 
 
 def _in_turn(lists: Iterable[Iterable[Cell]]) -> Iterator[Cell]:
-    """Yield the first cell of every list, then the second of every list, and so on."""
-    for row in zip_longest(*lists):
-        yield from (cell for cell in row if cell is not None)
+    """Return the first cell of every list, then the second of every list, and so on."""
+    return filter(None, chain.from_iterable(zip_longest(*lists)))

@@ -59,7 +59,6 @@ FIRST_ROUNDS = 5
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """Entries of the environment that must be equal for figures to be equal to the digit."""
 CHANGED = "of user-supplied files that have changed since"
-PASSED_OBJECTS = "of an edited method, or of objects passed from Python"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
 """Fields that may differ between two runs of one cell."""
 
@@ -120,7 +119,7 @@ def _hindrance(record: Record, files: NamedFiles, trust: bool, elsewhere: bool) 
             if [files.measured(bare(name)) for name in metrics] != metrics:
                 return CHANGED
             if files.digest(cell) != cell.files:
-                return CHANGED if cell.paths else PASSED_OBJECTS
+                return CHANGED if cell.paths else "of an edited method, or of objects passed from Python"
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:

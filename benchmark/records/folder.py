@@ -95,10 +95,8 @@ class Records:
 
     def of_tables(self, tables: Sequence[str]) -> list[Record]:
         """Return the records of these tables (names or .toml files), or all records if `tables` is empty.
-        Raises UserError for an unknown table, and as `load_protocol` does."""
-        if not tables:
-            return [*self.every()]
-        found: list[Record] = []
+        Raises UserError for an unknown table, without any record, and as `load_protocol` does."""
+        found: list[Record] = [] if tables else [*self.every()]
         for table in tables:
             # A table whose file is gone still has the records that were run for it.
             is_known = table in names() or Path(table).is_file()
@@ -106,6 +104,9 @@ class Records:
                 raise unknown("table in the records", table, self.tables())
             cells = grid_cells(load_protocol(table)) if is_known else ()
             found += self.of_table(table_name(table), cells)
+        if not found:
+            named = f"no records of {', '.join(tables) or 'any table'}"
+            raise UserError(f"{self.folder} holds {named}: give another folder or --table")
         return found
 
     def append(self, record: Record, replace: bool = False) -> bool:

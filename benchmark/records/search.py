@@ -35,17 +35,9 @@ def kept(record: Record) -> Record:
     name = next((each for each in named if each in result.metrics), "")
     found = {name: record.score, VALIDATION: record.validation}
     scores = {name: None if score is None else round(score, 4) for name, score in found.items() if name}
-    few = Result(
-        metrics=scores,
-        seconds=result.seconds,
-        core_share=result.core_share,
-        selected_round=result.selected_round,
-        peak_memory_mb=round(result.peak_memory_mb),
-        default_options=result.default_options,
-        note=result.note,
-        privacy=result.privacy,
-    )
-    return replace(record, outcome=few)
+    same = ("seconds", "core_share", "selected_round", "default_options", "note", "privacy")
+    few = {each: getattr(result, each) for each in same}
+    return replace(record, outcome=Result(scores, peak_memory_mb=round(result.peak_memory_mb), **few))
 
 
 def fixed_in(request: Request, cell: Cell) -> set[str]:

@@ -102,17 +102,11 @@ class Store:
         self.refresh()
 
     @property
-    def unreadable(self) -> list[int]:
-        """Numbers, from 1, of the complete lines found to hold no record; they stay in the file and are
-        skipped. A line is parsed at the first use of its record."""
-        spoilt = (line.number for lines in self._lines.values() for line in lines if line.is_spoilt)
-        return sorted({*self._file.unreadable, *spoilt})
-
-    @property
     def warning(self) -> str:
         """One sentence on the content that could not be read so far; empty if there is none."""
         said = []
-        if numbers := ", ".join(map(str, self.unreadable)):
+        spoilt = (line.number for lines in self._lines.values() for line in lines if line.is_spoilt)
+        if numbers := ", ".join(map(str, sorted({*self._file.unreadable, *spoilt}))):
             packed = self._file.packed
             where = f"{packed} followed by {self.path.name}" if packed.exists() else self.path
             said.append(

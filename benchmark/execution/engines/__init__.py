@@ -1,6 +1,6 @@
 """Engines that run cells: worker processes, Ray, Slurm, or the process of the command itself."""
 
-from fedsub.benchmark.execution.engines.base import Engine, InProcess, Memory, RunCell, unknown_memory
+from fedsub.benchmark.execution.engines.base import Engine, InProcess, Memory, RunCell
 from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.execution.engines.ray import RayEngine
 from fedsub.benchmark.execution.engines.slurm import SlurmEngine, read_config
@@ -9,7 +9,7 @@ from fedsub.benchmark.spec.request import Request
 __all__ = ["Engine", "InProcess", "ProcessPool", "RayEngine", "RunCell", "SlurmEngine", "create_engine"]
 
 
-def create_engine(request: Request, cells: int, memory: Memory = unknown_memory) -> Engine:
+def create_engine(request: Request, cells: int, memory: Memory = lambda cell: 0.0) -> Engine:
     """Return the engine that a request names, for this many cells. `in-process` and `flower` have no timeout
     and run one cell after another.
 

@@ -23,11 +23,6 @@ _OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:", KILLED)
 _TORCH_LACKS = "DefaultCPUAllocator: "
 
 
-def unknown_memory(cell: Cell) -> float:
-    """Return 0: the memory of every cell is unknown."""
-    return 0.0
-
-
 def lacked_memory(record: Record) -> bool:
     """Whether the cell ran out of memory, so that a retry on its own or on another machine may succeed."""
     said = record.error or ""

@@ -26,7 +26,7 @@ class RayEngine:
 
     workers: int
     threads: int = 1
-    memory: Memory = base.unknown_memory
+    memory: Memory = lambda cell: 0.0
     timeout: float | None = None
     """Seconds after which a cell is stopped and counts as failed."""
 

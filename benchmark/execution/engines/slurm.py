@@ -42,7 +42,7 @@ class SlurmEngine:
     """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they override this engine's own."""
     timeout: float | None = None
     """Maximum seconds of a cell; Slurm counts whole minutes."""
-    memory: Memory = base.unknown_memory
+    memory: Memory = lambda cell: 0.0
     cluster: str = "slurm"
     """`slurm`; `local` and `debug` run the jobs on this machine, without Slurm."""
 

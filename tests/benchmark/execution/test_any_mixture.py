@@ -90,7 +90,7 @@ def test_no_failure_that_python_sees_stops_a_grid(
     assert run(folder, *argv) == 0
     again = [record["seed"] for record in stored(folder)]
     assert Counter(again[len(seeds) :]) == Counter(failing)
-    assert Store(folder, "default").unreadable == []
+    assert Store(folder, "default").warning == ""
 
 
 @pytest.mark.parametrize("engine", ["process", "ray"])

@@ -234,7 +234,7 @@ def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
         store.refresh()
         assert store.get(gone) is None
         assert len(store.records()) == 5
-        assert store.unreadable == []
+        assert store.warning == ""
     assert open_elsewhere.append(make_record(make_cell(seed=1), 55.0))
     assert len(Store(folder, "cora").records()) == 6
 

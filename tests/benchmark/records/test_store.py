@@ -49,7 +49,7 @@ def test_two_processes_lose_double_and_mix_nothing(tmp_path: Path) -> None:
         process.join(600)
         assert process.exitcode == 0
     store = Store(tmp_path, "cora")
-    assert store.unreadable == []
+    assert store.warning == ""
     assert len(store.records()) == len(lines_of(store)) == 50 + 2 * 50
 
 
@@ -87,7 +87,7 @@ def test_writers_at_once_lose_and_double_nothing(
     assert [again.done(key) for key in expected] == [item.status == "ok" for item in expected.values()]
     assert not again.done("missing")
     assert len(lines_of(again)) == written
-    assert again.unreadable == []
+    assert again.warning == ""
 
 
 @relaxed
@@ -129,7 +129,7 @@ def test_an_open_reader_sees_what_a_new_one_does(
     again = Store(folder, "cora")
     assert {found.cell.seed: found.metrics["accuracy"] for found in again.records()} == expected
     assert reader.records() == again.records()
-    assert reader.unreadable == again.unreadable
+    assert reader.warning == again.warning
 
 
 def test_a_new_file_with_the_number_of_the_old_is_read_afresh(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_tail_torn_at_any_byte_costs_only_its_record(
     assert store.append(record(9))
     final = Store(folder, "cora")
     assert [item.cell.seed for item in final.records()] == [*range(whole), 9]
-    assert final.unreadable == []
+    assert final.warning == ""
 
 
 json_values = st.recursive(
@@ -236,7 +236,7 @@ def test_a_damaged_record_is_passed_over_or_harmless(
     store.append(good[1])
     again = Store(folder, "cora")
     assert {record.key for record in good} <= {record.key for record in again.records()}
-    assert again.unreadable or len(again.records()) == 3
+    assert again.warning or len(again.records()) == 3
     markdown(Leaderboard(load_protocol("quick"), again.records())).encode()
     Results(tuple(again.records())).frame()
     Results(tuple(again.records())).by_client()
@@ -282,7 +282,7 @@ def test_a_line_that_is_not_quite_a_record_is_unreadable(changes: dict[str, Any]
         file.write(lines_with({**values, **changes}))
     again = Store(tmp_path, "cora")
     assert [item.cell.seed for item in again.records()] == [0]
-    assert again.unreadable
+    assert again.warning
 
 
 def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) ->
         file.flush()
         reader = Store(tmp_path, "cora")
         assert [item.cell.seed for item in reader.records()] == [0]
-        assert reader.unreadable == []
+        assert reader.warning == ""
         file.write(line[50:])
     assert not reader.append(record(1))
     assert [item.cell.seed for item in reader.records()] == [0, 1]
