@@ -141,7 +141,7 @@ def message_matrix(graph: dgl.DGLGraph, weight: Tensor) -> sp.csr_matrix:
 
 
 def with_self_loops(graph: dgl.DGLGraph) -> dgl.DGLGraph:
-    """The graph with one self-loop at each node (edges first, loops after); keeps its kernel."""
+    """The graph with a self-loop at each node (edges first, loops after), without data; keeps its kernel."""
     (source, target), node = graph.edges(), graph.nodes()
     # In half the time of dgl.add_self_loop, which FedLIT would call in every round.
     looped = dgl.graph((torch.cat([source, node]), torch.cat([target, node])), num_nodes=len(node))

@@ -22,7 +22,8 @@ SOME = torch.tensor([0, 3, 4, 6, 7, 9, 15])
 
 def _by_loop(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
     """Σ_t relu(read_t W_t + b_t) · mask_t · scale, node by node."""
-    mask, total = None, torch.zeros(layer.segments.rows, WIDTH)
+    # Also without rows it has gradients.
+    mask, total = None, torch.zeros(layer.segments.rows, WIDTH) + 0 * (read.sum() + weight.sum() + bias.sum())
     if dropout is not None:
         mask = dropout.mask((int(TYPES * SIZES.sum()), WIDTH)) * dropout.scale
     place, client = draw_order(SIZES, TYPES), Segments(SIZES).client
@@ -34,7 +35,7 @@ def _by_loop(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: 
     return total
 
 
-@pytest.mark.parametrize("rows", [None, SOME])
+@pytest.mark.parametrize("rows", [None, SOME, SOME[:0]])
 @pytest.mark.parametrize("way", ["compiled", "torch"])
 @pytest.mark.parametrize("probability", [None, 0.0, 0.3, 0.5])
 def test_a_sum_over_channels_against_a_loop(

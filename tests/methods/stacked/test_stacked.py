@@ -77,7 +77,7 @@ def test_a_weight_that_is_learned_is_refused_where_it_would_get_no_gradient() ->
 @given(
     st.integers(1, 40),
     st.floats(0, 1),
-    st.sampled_from([1, NARROW - 1, NARROW, NARROW + 53]),
+    st.sampled_from([1, NARROW - 1, NARROW, 2 * NARROW, NARROW + 53]),
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 1000),
 )
@@ -230,11 +230,12 @@ def _gradients(features, weight, uses):
     return weight.grad
 
 
-def test_kept_gradient_buffers_give_the_same_gradients():
+@pytest.mark.parametrize("width", [5, NARROW, 2 * NARROW])
+def test_kept_gradient_buffers_give_the_same_gradients(width):
     features, matrix = _absent_features()
     assert len(features.rows_present) < 0.9 * 120
     segments = features.segments
-    weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weight = torch.randn(3, 40, width, generator=torch.Generator().manual_seed(0)).requires_grad_()
     dense = torch.from_numpy(matrix.toarray())
     expected = torch.einsum("ni,nio->no", dense, weight[segments.client]).square().sum()
     (wanted,) = torch.autograd.grad(expected, weight)

@@ -131,8 +131,9 @@ def test_a_view_fits_a_telephone_and_a_page_and_everyone_can_use_it(
     assert page.locator("thead button").evaluate_all(shown) == []
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(media="screen")
-    # Rows are made alike, and axe takes milliseconds for each.
-    page.evaluate("document.querySelectorAll('tbody tr:nth-child(n + 31)').forEach(each => each.remove())")
+    # Rows without a class are made alike, and axe takes milliseconds for each.
+    alike = "'tbody tr:nth-child(n + 31):not([class])'"
+    page.evaluate(f"document.querySelectorAll({alike}).forEach(each => each.remove())")
     found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     page.emulate_media(color_scheme="dark")
     found += Axe().run(page, options=CONTRAST).response["violations"]
