@@ -15,7 +15,7 @@ from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
 from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Runs, WithAuthors
 from fedsub.benchmark.analysis.sequential import DRAWS, LEVEL
 from fedsub.benchmark.report.leaderboard import CHOSEN
-from fedsub.benchmark.report.wording import block_title, heading_of, markdown_table, span, title_of
+from fedsub.benchmark.report.wording import block_title, ends, heading_of, markdown_table, span, title_of
 from fedsub.benchmark.report.writing import write_list, write_template
 
 CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
@@ -201,7 +201,7 @@ def _compared(comparison: WithAuthors) -> list[str]:
         f"{ours:.2f}",
         f"{theirs:.2f}",
         verdict.shown,
-        "{:+.2f} to {:+.2f}".format(*verdict.interval) if verdict.interval else "–",
+        ends(verdict.interval) or "–",
         verdict.word,
         f"{comparison.seconds_per_round:.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",

@@ -47,6 +47,11 @@ def sentence_list(items: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
+def ends(interval: tuple[float, float] | None) -> str:
+    """Return both ends of an interval of differences, `-1.00 to +2.00`; empty without one."""
+    return "{:+.2f} to {:+.2f}".format(*interval) if interval else ""
+
+
 def span(values: Sequence[float], form: str = "", word: str = " to ") -> str:
     """Return the least and the greatest value, as `1 to 4`, or one of them if they are printed alike; a dash
     without any."""

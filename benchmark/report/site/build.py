@@ -19,7 +19,7 @@ from fedsub.benchmark.machine import ROOT, commit, git, version_of
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, ranks, strip
 from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, method_address, slug
-from fedsub.benchmark.report.wording import block_title, heading_of, title_of
+from fedsub.benchmark.report.wording import block_title, ends, heading_of, title_of
 from fedsub.benchmark.report.writing import templates, write_page
 
 SYMBOLS = {
@@ -139,7 +139,7 @@ def _environment() -> Environment:
     environment = templates("site/assets", autoescape=True)
     environment.filters |= {
         "code": _code,
-        "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",
+        "ends": ends,
         "heat": leaderboard.heat,
         "number": leaderboard.number,
         "ranks": leaderboard.ranks_of,
